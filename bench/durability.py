@@ -147,7 +147,7 @@ def acknowledge(kind: str, name: str, detail: str = "") -> None:
 
 async def write(path: str, clients: int, seed: int) -> None:
     """Write until killed."""
-    journal = AsyncJournal.open(path)
+    journal = AsyncJournal(path)
     writer = Writer(journal, seed)
     await asyncio.gather(*(writer.client() for _ in range(clients)))
 
@@ -187,7 +187,7 @@ def kill_one(path: Path, clients: int, seed: int) -> tuple[list[list[str]], floa
 
 def check(path: Path, acknowledged: list[list[str]], findings: Findings) -> None:
     """Search the journal for every acknowledged write."""
-    journal = Journal.open(path)
+    journal = Journal(path)
     uses = Counter(sample for version in journal.versions() for sample in version.sample_ids)
     known = set(uses) | {sample.sample_id for sample in journal.ready_samples(10**9)}
     findings.twice += sum(count > 1 for count in uses.values())

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
@@ -22,7 +22,8 @@ from bench.program import log, parser, report, run
 from openclaw_rl.cli.commands.why import story
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import converse
-from openclaw_rl.evaluation.personas import Persona, create
+from openclaw_rl.evaluation.gather import gather
+from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import Probe, probe
 from openclaw_rl.evaluation.service import own_service
 
@@ -30,6 +31,7 @@ BATCH = 8
 PATIENCE = 120.0
 HOT = 2.0
 MAX_TOKENS = 128
+POISONS = ("inverted", "gibberish")
 METHODS: dict[str, dict[str, Any]] = {
     "rehearse": {},
     # The published rates do not move the shipped policy within so few versions; this one does (docs/guard.md).
@@ -85,8 +87,8 @@ class Talk:
 
     def __init__(self, client: ChatClient, seed: int) -> None:
         self._client = client
-        self._persona: Persona = create("student", seed)
-        self._tasks: Iterator[Any] = iter(self._persona.tasks("train", seed))
+        self._persona = create("student", seed)
+        self._tasks = self._persona.tasks("train", seed)
 
     async def versions(self) -> list[dict[str, Any]]:
         """All versions, by number."""
@@ -138,9 +140,7 @@ async def run_seed(seed: int, method: str, *, versions: int, problems: int) -> S
     story = Story(seed, method)
     async with own_service(settings) as service, ChatClient(service.url, service.key) as client:
         talk = Talk(client, seed)
-        asker = create("student", seed)
-        tasks = asker.tasks("held-out", seed)
-        held_out = [next(tasks) for _ in range(problems)]
+        held_out = take(create("student", seed), "held-out", seed, problems)
 
         async def take_probe(when: str) -> None:
             story.probes[when] = await probe(client, held_out, persona=create("student", seed + 1_000_003))
@@ -148,7 +148,7 @@ async def run_seed(seed: int, method: str, *, versions: int, problems: int) -> S
         await take_probe("base")
         while story.made < versions:
             story.note(await talk.until_next())
-        for kind in ("inverted", "gibberish"):
+        for kind in POISONS:
             await take_probe(f"before {kind}")
             live = (await client.get("/rl/status"))["version"]["live"]
             version, turns = await talk.poison(kind)
@@ -177,7 +177,6 @@ def result(stories: list[Story]) -> dict[str, Any]:
     summary: dict[str, Any] = {"seeds": len({one.seed for one in stories}), "methods": {}}
     for method in dict.fromkeys(one.method for one in stories):
         mine = [one for one in stories if one.method == method]
-        kinds = ("inverted", "gibberish")
         summary["methods"][method] = {
             "settings": METHODS[method],
             "versions": sum(one.made for one in mine),
@@ -192,7 +191,7 @@ def result(stories: list[Story]) -> dict[str, Any]:
                     "accuracy": [_means(mine, f"{when} {kind}", "accuracy") for when in ("before", "after")],
                     "reasons": [one.poisons[kind]["reason"] for one in mine],
                 }
-                for kind in kinds
+                for kind in POISONS
             },
             "base": {name: _means(mine, "base", name) for name in ("style", "accuracy")},
             "guard_seconds": _spread([value for one in mine for value in one.seconds]),
@@ -212,33 +211,28 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 def _ranges(rows: list[dict[str, Any]]) -> dict[str, list[float]]:
     """Minimum and maximum of each figure over the accepted versions."""
-    names = sorted({name for row in rows for name in row})
-    return {
-        name: [min(row[name] for row in rows if name in row), max(row[name] for row in rows if name in row)]
-        for name in names
-    }
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in row.items():
+            found.setdefault(name, []).append(value)
+    return {name: [min(values), max(values)] for name, values in sorted(found.items())}
 
 
 async def measure(options: Any) -> None:
     """Run the seeds one after another, the methods of each in parallel."""
     stories: list[Story] = []
     for seed in range(1, options.seeds + 1):
-        stories += await asyncio.gather(
-            *(
-                run_seed(seed, method, versions=options.versions, problems=options.problems)
-                for method in options.methods.split(",")
-            )
-        )
+        sizes = {"versions": options.versions, "problems": options.problems}
+        stories += await gather(*(run_seed(seed, method, **sizes) for method in options.methods.split(",")))
     found = result(stories)
     rows = []
     for method, figures in found["methods"].items():
         for kind, poison in figures["poisons"].items():
-            rows.append([
-                *(method, kind, f"{poison['rejected']} of {poison['batches']}"),
-                *(f"{poison[name][0]:.3f} → {poison[name][1]:.3f}" for name in ("style", "accuracy")),
-                f"{len(figures['false_rejections'])} of {figures['versions']}",
-                f"{figures['guard_seconds']['mean']:.2f} of {figures['step_seconds']['mean']:.2f}",
-            ])  # fmt: skip
+            row = [method, kind, f"{poison['rejected']} of {poison['batches']}"]
+            row += [f"{poison[name][0]:.3f} → {poison[name][1]:.3f}" for name in ("style", "accuracy")]
+            row.append(f"{len(figures['false_rejections'])} of {figures['versions']}")
+            row.append(f"{figures['guard_seconds']['mean']:.2f} of {figures['step_seconds']['mean']:.2f}")
+            rows.append(row)
     columns = ["method", "poison", "rejected", "style", "accuracy", "false rejections", "guard s of step s"]
     report(options, "Poisoned batches", columns, rows, found)
 

@@ -29,8 +29,8 @@ from typing import Any
 import torch
 
 from bench.program import log, parser, report, run
-from bench.random_model import write_qwen3
-from openclaw_rl.shared.records import Sample, VersionSpan
+from bench.random_model import even_sample, write_qwen3
+from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.megatron.forward import run_packed
@@ -71,15 +71,11 @@ def samples(size: str, tokens: int, count: int) -> list[Sample]:
     draw = Random(0)
     words, answer = SIZES[size]["words"], max(1, tokens // 8)
     return [
-        Sample(
-            sample_id=f"turn-{number}",
-            turn_id=None,
-            policy="policy",
-            origin="turn",
-            prompt_ids=[draw.randrange(words) for _ in range(tokens - answer)],
-            response_ids=[draw.randrange(words) for _ in range(answer)],
-            logprobs=[-math.log(words)] * answer,  # near the random model's, or the loss would be clipped
-            versions=[VersionSpan(0, 0, answer)],
+        even_sample(
+            f"turn-{number}",
+            prompt=[draw.randrange(words) for _ in range(tokens - answer)],
+            answer=[draw.randrange(words) for _ in range(answer)],
+            logprob=-math.log(words),  # near the random model's, or the loss would be clipped
             reward=1.0 if number % 2 else -1.0,
         )
         for number in range(count)
@@ -136,8 +132,7 @@ async def agreement(folder: Path, device: str) -> dict[str, float]:
 
 async def measure_case(model: Path, options: argparse.Namespace, device: torch.device, name: str) -> dict[str, Any]:
     """Measure one case: passes on rank 0 directly, a step by the trainer."""
-    cuda = device.type == "cuda"
-    if cuda:
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     trainer = create(Settings(model=str(model), device=options.device, **CASES[name]))
     try:

@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 
 from bench.program import log, parser, report, run
-from bench.random_model import write_qwen3
-from openclaw_rl.shared.records import Sample, VersionSpan
+from bench.random_model import even_sample, write_qwen3
+from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
 
@@ -73,16 +73,12 @@ def conversation(turns: int, scale: float, *, floating: bool, seed: int = 0) -> 
             history += tokens((TOOL_RESULT if turn % 2 else MESSAGE) + ROLE)
         answer = tokens(ANSWER)
         made.append(
-            Sample(
-                sample_id=f"turn-{turn}",
+            even_sample(
+                f"turn-{turn}",
                 turn_id=f"turn-{turn}",
-                policy="policy",
-                origin="turn",
-                prompt_ids=[*history, *(tokens(FLOATING_CONTEXT + ROLE) if floating else [])],
-                response_ids=answer,
-                # Uniform, as random weights nearly are.
-                logprobs=[-math.log(VOCABULARY)] * len(answer),
-                versions=[VersionSpan(0, 0, len(answer))],
+                prompt=[*history, *(tokens(FLOATING_CONTEXT + ROLE) if floating else [])],
+                answer=answer,
+                logprob=-math.log(VOCABULARY),  # uniform, as random weights nearly are
                 reward=1.0 if draw.random() < 0.5 else -1.0,
                 explicit=True,
             )
@@ -167,15 +163,8 @@ async def measure(options: argparse.Namespace) -> None:
                 str(turns): await compare(model, turns, options.scale, floating=floating) for turns in options.turns
             }
     result = {"turns": found[True], "without_floating_context": found[False], "scale": options.scale}
-    columns = [
-        "turns",
-        "tokens, each turn by itself",
-        "merged",
-        "ratio",
-        "CPU-seconds",
-        "merged",
-        "gradients differ by",
-    ]
+    columns = ["turns", "tokens, each turn by itself", "merged", "ratio"]
+    columns += ["CPU-seconds", "merged", "gradients differ by"]
     rows = [
         line(turns, figures, "" if floating else " (no floating context)")
         for floating in (True, False)

@@ -115,27 +115,21 @@ async def control(
     answer = response.json()
     if recording.path.endswith("/feedback"):
         target = next((taken for taken in before if taken.turn == answer["turn_id"]), None)
-        expected = next(
-            (taken for taken in reversed(before) if taken.session == session and taken.kind == "main"), None
-        )
-        if expected is not None and target != expected:
+        main_turns = [taken for taken in before if taken.session == session and taken.kind == "main"]
+        if main_turns and target != main_turns[-1]:
             landed = "an unknown turn" if target is None else target.file
-            raise ReplayFailed(
-                f"{recording.file}: feedback applied to {landed}, not on the last main turn {expected.file}"
-            )
-        return Taken(
-            recording.file,
-            "control",
-            f"feedback {answer['score']:+g} on {target.file if target else answer['turn_id']}",
-            session,
-        )
-    if recording.path.endswith("/session-done"):
+            wanted = f"the last main turn {main_turns[-1].file}"
+            raise ReplayFailed(f"{recording.file}: feedback applied to {landed}, not on {wanted}")
+        effect = f"feedback {answer['score']:+g} on {target.file if target else answer['turn_id']}"
+    elif recording.path.endswith("/session-done"):
         status = await http.get(f"/rl/sessions/{session}", headers={"authorization": headers["authorization"]})
         if status.status_code != 200:
             raise ReplayFailed(f"{recording.file}: its session is unknown: {status.text[:300]}")
         ended = f"episode {answer['episode']} ended" if answer.get("ended") else "no episode was open"
-        return Taken(recording.file, "control", f"session-done: {ended}", session)
-    return Taken(recording.file, "control", recording.path, session)
+        effect = f"session-done: {ended}"
+    else:
+        effect = recording.path
+    return Taken(recording.file, "control", effect, session)
 
 
 async def replay(target: RunningService, recordings: list[Recording], *, strip: bool) -> list[Taken]:
@@ -160,13 +154,8 @@ async def measure(options: argparse.Namespace) -> None:
     async with service(options, only=("engine", "proxy")) as target:
         taken = await replay(target, recordings, strip=options.strip_headers)
     result = [{"file": one.file, "kind": one.kind, "reason": one.reason, "session": one.session} for one in taken]
-    report(
-        options,
-        "Recorded requests" + (", without x- headers" if options.strip_headers else ""),
-        ["file", "kind", "reason", "session"],
-        [list(row.values()) for row in result],
-        result,
-    )
+    title = "Recorded requests" + (", without x- headers" if options.strip_headers else "")
+    report(options, title, list(result[0]), [list(row.values()) for row in result], result)
 
 
 def main() -> int:

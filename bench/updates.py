@@ -18,12 +18,13 @@ from random import Random
 from statistics import median
 
 from bench.program import log, parser, report, run
+from bench.random_model import even_sample
 from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import take
 from openclaw_rl.shared.backends import create_trainer
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.records import Message, Sample, VersionSpan
+from openclaw_rl.shared.records import Message, Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
 
@@ -51,18 +52,9 @@ def samples(prompter: Prompter, settings: Settings, prompt_tokens: int) -> list[
         return prompter.render(ChatInput(messages=messages, tools=[], tools_json=b""), hint=hint).ids()
 
     def sample(number: int, origin: str, messages: list[Message], answer: str, hints: tuple[str, ...]) -> Sample:
+        hinted = [prompt(messages, hint) for hint in hints]
         ids = prompter.tokenizer.encode(answer)
-        return Sample(
-            sample_id=f"{origin}-{number}",
-            turn_id=None,
-            policy="policy",
-            origin=origin,  # type: ignore[arg-type]
-            prompt_ids=prompt(messages),
-            response_ids=ids,
-            logprobs=[-1.0] * len(ids),
-            versions=[VersionSpan(0, 0, len(ids))],
-            hinted_prompts=[prompt(messages, hint) for hint in hints],
-        )
+        return even_sample(f"{origin}-{number}", prompt(messages), ids, -1.0, origin=origin, hinted_prompts=hinted)
 
     made = []
     problems = take("train", 0, settings.learning.batch_size + settings.learning.rehearsals)

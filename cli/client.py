@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -43,9 +42,13 @@ class Service:
         key = key or settings.serve.key
         if not key and card is not None and url == card["url"]:
             key = str(card["key"])
-        if not key:
-            key = _read_key(settings.serve.data / "api_key")
-        return cls(url, key)
+        path = settings.serve.data / "api_key"
+        try:
+            return cls(url, key or path.read_text().strip())
+        except FileNotFoundError:
+            return cls(url, "")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read ({error.strerror}); pass the key with --key") from error
 
     def get(self, path: str, **query: str | int) -> Any:
         """The answer to a GET."""
@@ -81,12 +84,3 @@ class Service:
             message = detail.get("message") if isinstance(detail, dict) else detail
             raise ServiceError(f"{method} {path}: {message or answer.status_code}")
         return content
-
-
-def _read_key(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}); pass the key with --key") from error

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from openclaw_rl.cli.client import Service
+from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load
 
 Data = Annotated[str, typer.Option("--data", help="Data folder of the service; default: the setting data")]
 Url = Annotated[str, typer.Option("--url", help="URL of the service; default: the service on the data folder")]
 Key = Annotated[str, typer.Option("--key", help="Key of the service; default: the key in the data folder")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line")]
+Options = TypeVar("Options")
+
+
+def settings_of(data: str) -> Settings:
+    """The settings on this machine, with this data folder if one is named."""
+    return load({"data": data} if data else {})[0]
 
 
 def service(data: str, url: str, key: str) -> Service:
     """The running service that these options mean."""
-    settings, _ = load({"data": data} if data else {})
-    return Service.find(settings, url=url, key=key)
+    return Service.find(settings_of(data), url=url, key=key)
+
+
+def flags_of(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Make a function of `options`, a dataclass, a command whose flags are its fields."""
+
+    def decorate(run: Callable[[Options], None]) -> Callable[..., None]:
+        def command(**flags: Any) -> None:
+            run(options(**flags))
+
+        command.__signature__ = inspect.signature(options, eval_str=True)  # type: ignore[attr-defined]
+        command.__annotations__ = get_type_hints(options, include_extras=True)
+        return command
+
+    return decorate
 
 
 def print_json(content: Any) -> None:

@@ -13,11 +13,10 @@ def console(*, width: int = 160, stderr: bool = False, soft_wrap: bool = False) 
     models wrote may look like markup or name an emoji.
     """
 
-    def made(width: int | None) -> Console:
-        return Console(highlight=False, markup=False, emoji=False, stderr=stderr, soft_wrap=soft_wrap, width=width)
-
-    out = made(None)
-    return out if out.is_terminal or soft_wrap else made(width)
+    out = Console(highlight=False, markup=False, emoji=False, stderr=stderr, soft_wrap=soft_wrap)
+    if not out.is_terminal and not soft_wrap:
+        out.width = width
+    return out
 
 
 def table(*columns: str, title: str = "") -> Table:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from openclaw_rl.evaluation import suites
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.conversation import sessions_needed, until_satisfied
-from openclaw_rl.evaluation.personas import BASE, WANTED, Persona, create, take
-from openclaw_rl.evaluation.probe import Probe, probe
+from openclaw_rl.evaluation.personas import Persona, create, take
+from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.evaluation.problems import Problem
-from openclaw_rl.evaluation.statistics import interval
+from openclaw_rl.evaluation.statistics import spread
 from openclaw_rl.evaluation.suites import SuiteTask
 from openclaw_rl.evaluation.targets import Target
 from openclaw_rl.evaluation.user import ModelUser, User
@@ -44,7 +45,6 @@ class Work:
     user_api_key: str = ""
     comment_words: int = 0
     max_tokens: int = 512
-    out: Path | None = None
 
     def person(self, name: str, seed: int) -> Persona:
         """A persona with its arguments in this work."""
@@ -84,17 +84,6 @@ async def evaluate(target: Target, work: Work, say: Callable[[str], None] = lamb
     return result
 
 
-def spread(values: Sequence[float]) -> list[float | None]:
-    """Mean and half-width of the 95 % interval over seeds (`None` for one), rounded."""
-    found = interval(values)
-    return [round(found.mean, 4), None if found.half_width is None else round(found.half_width, 4)]
-
-
-def escape(found: Probe) -> float:
-    """The share of replies in neither the wanted nor the base's own form."""
-    return 1.0 - (found.forms.get(WANTED, 0) + found.forms.get(BASE, 0)) / found.count
-
-
 async def _persona(
     client: ChatClient, work: Work, name: str, seed: int, target: Target, say: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -106,7 +95,7 @@ async def _persona(
         "seed": seed,
         "score": round(found.style, 4),
         "accuracy": round(found.accuracy, 4),
-        "escape": round(escape(found), 4),
+        "escape": round(found.escape, 4),
         "forms": found.forms,
         "unscored": found.unscored,
     }
@@ -119,18 +108,7 @@ async def _persona(
         run |= {"sessions": needed, "session_scores": scores}
         line += f", satisfied after {needed or f'more than {work.sessions}'} sessions"
     say(line)
-    run["tasks"] = [
-        {
-            "question": reply.question,
-            "reply": reply.reply,
-            "score": reply.score,
-            "right": reply.right,
-            "form": reply.form,
-        }
-        | ({"failure": reply.failure} if reply.failure else {})
-        for reply in found.replies
-    ]
-    return run
+    return run | {"tasks": msgspec.to_builtins(found.replies)}
 
 
 def _persona_summary(runs: Sequence[dict[str, Any]], work: Work) -> dict[str, Any]:
@@ -150,14 +128,7 @@ async def _suite(
     scores = await suites.run(client, tasks, seed=seed)
     mean = sum(score.score for score in scores) / len(scores)
     say(f"{target.name}, {suite}, seed {seed}: score {mean:.2f}")
-    return {
-        "seed": seed,
-        "score": round(mean, 4),
-        "tasks": [
-            {"id": score.id, "score": score.score} | ({"failure": score.failure} if score.failure else {})
-            for score in scores
-        ],
-    }
+    return {"seed": seed, "score": round(mean, 4), "tasks": msgspec.to_builtins(scores)}
 
 
 async def _quiet(client: ChatClient) -> None:

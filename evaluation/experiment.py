@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import sessions_needed
-from openclaw_rl.evaluation.evaluate import Work, escape, spread
+from openclaw_rl.evaluation.evaluate import Work
 from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.service import on_gpus, own_service
+from openclaw_rl.evaluation.statistics import spread
 from openclaw_rl.shared.errors import ConfigError
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -37,7 +38,7 @@ class Experiment:
     arms: Sequence[str] = tuple(ARMS)
     interactions: int = 24
     batch: int = 8
-    settings: Mapping[str, str | int | float | bool] | None = None
+    settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise `ConfigError` for an unknown arm or a number below 1."""
@@ -56,7 +57,7 @@ async def run(
     Raises `ServiceFailed`, `ChatError` and `UserError`.
     """
     experiment.check()
-    gate = asyncio.Semaphore(1 if on_gpus(experiment.settings or {}) else AT_ONCE)
+    gate = asyncio.Semaphore(1 if on_gpus(experiment.settings) else AT_ONCE)
 
     async def one(persona: str, name: str, seed: int) -> Arm:
         plan = Plan(
@@ -70,7 +71,7 @@ async def run(
             habits=work.habits(persona),
             max_tokens=work.max_tokens,
         )
-        settings = {**(experiment.settings or {}), "seed": seed, "batch_size": experiment.batch, **ARMS[name]}
+        settings = {**experiment.settings, "seed": seed, "batch_size": experiment.batch, **ARMS[name]}
         async with gate:
             with tempfile.TemporaryDirectory(prefix="openclaw-rl-eval-") as folder:
                 async with (
@@ -103,14 +104,9 @@ def summary(runs: Mapping[str, Mapping[str, Sequence[Arm]]]) -> dict[str, Any]:
             points = []
             for number, point in enumerate(group[0].points):
                 probes = [arm.points[number].probe for arm in group]
-                points.append(
-                    [
-                        point.interactions,
-                        spread([probe.style for probe in probes]),
-                        spread([probe.accuracy for probe in probes]),
-                        spread([escape(probe) for probe in probes]),
-                    ]
-                )
+                measures = ("style", "accuracy", "escape")
+                means = [spread([getattr(probe, measure) for probe in probes]) for measure in measures]
+                points.append([point.interactions, *means])
             result.setdefault(name, {})[persona] = {
                 "points": points,
                 "sessions": [sessions_needed(arm.first_scores) for arm in group],

@@ -9,24 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.gather import gather
-from openclaw_rl.evaluation.personas import Persona
+from openclaw_rl.evaluation.personas import BASE, WANTED, Persona
 from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
 
 
-@dataclass(frozen=True)
-class FirstReply:
+class FirstReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task's question, the first reply, and its grades. `score` is `None` if the user failed (`failure`)."""
 
     question: str
     reply: str
-    form: str
-    right: bool
     score: float | None
+    right: bool
+    form: str
     failure: str = ""
 
 
@@ -42,6 +43,11 @@ class Probe:
     forms: dict[str, int]
     unscored: int = 0
     replies: tuple[FirstReply, ...] = ()
+
+    @property
+    def escape(self) -> float:
+        """The share of replies in neither the wanted nor the base's own form."""
+        return 1.0 - (self.forms.get(WANTED, 0) + self.forms.get(BASE, 0)) / self.count
 
 
 async def probe(
@@ -75,17 +81,11 @@ async def probe(
             score = await rater.score(question, reply.text)
         except UserError as error:
             failure = str(error)
-        return FirstReply(
-            question, reply.text, persona.form(reply.text), persona.grade(task, reply.text), score, failure
-        )
+        right, form = persona.grade(task, reply.text), persona.form(reply.text)
+        return FirstReply(question, reply.text, score, right, form, failure)
 
-    questions = [persona.ask(task) for task in tasks]
-    replies = await gather(
-        *(
-            first_reply(number, task, question)
-            for number, (task, question) in enumerate(zip(tasks, questions, strict=True))
-        )
-    )
+    asked = [(task, persona.ask(task)) for task in tasks]
+    replies = await gather(*(first_reply(number, *one) for number, one in enumerate(asked)))
     scores = [reply.score for reply in replies if reply.score is not None]
     if not scores:
         raise UserError(f"no reply was scored; the first failure: {replies[0].failure}")

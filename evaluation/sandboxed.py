@@ -75,12 +75,9 @@ def lock(limits: dict[str, int]) -> list[str]:
         "RLIMIT_CORE": 0,
     }
     for name, value in wanted.items():
-        number = getattr(resource, name, None)
         try:
-            if number is None:
-                raise ValueError(name)
-            resource.setrlimit(number, (value, value))
-        except (ValueError, OSError):
+            resource.setrlimit(getattr(resource, name), (value, value))
+        except (AttributeError, ValueError, OSError):
             left_open.append(f"{name}: not limited")
     return left_open
 

@@ -46,3 +46,9 @@ def interval(values: Sequence[float]) -> Interval:
         return Interval(mean, None)
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     return Interval(mean, t_quantile(len(values) - 1) * math.sqrt(variance / len(values)))
+
+
+def spread(values: Sequence[float]) -> list[float | None]:
+    """Mean and half-width of the 95 % interval over seeds (`None` for one), rounded."""
+    found = interval(values)
+    return [round(found.mean, 4), None if found.half_width is None else round(found.half_width, 4)]

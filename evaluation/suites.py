@@ -8,7 +8,6 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +124,7 @@ def _name(number: int, definition: dict[str, Any]) -> str:
     return name
 
 
-@dataclass(frozen=True)
-class TaskScore:
+class TaskScore(msgspec.Struct, frozen=True, omit_defaults=True):
     """How one task went: `score` 0 or 1, and why not 1."""
 
     id: str

@@ -74,7 +74,7 @@ def _make_live(data: Path, adapter: Path) -> None:
     checkpoint = data / "checkpoints" / "1"
     checkpoint.mkdir(parents=True)
     (checkpoint / SERVED).symlink_to(adapter, target_is_directory=True)
-    with closing(Journal.open(data / "journal.db")) as journal:
+    with closing(Journal(data / "journal.db")) as journal:
         journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
         journal.commit_version(PolicyVersion(number=1, parent=0, state="candidate", checkpoint=str(checkpoint)))
         journal.set_version_state(1, "live")

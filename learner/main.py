@@ -50,7 +50,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     check_code(settings)
     check_start(settings)
     progress = Progress()
-    journal = AsyncJournal.open(settings.serve.journal_path)
+    journal = AsyncJournal(settings.serve.journal_path)
     engine: Engine | None = None
     judging: Judge | None = None
     try:
@@ -95,7 +95,7 @@ def _has_versions(settings: Settings) -> bool:
     """True if the journal has versions besides the base."""
     if "://" not in settings.serve.journal_path and not Path(settings.serve.journal_path).exists():
         return False
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         return journal.next_version_number() > 1
 
 

@@ -36,7 +36,7 @@ def serve(settings: Settings) -> None:
     check_installed(settings)
     engine = create_engine(settings)
     prompter = Prompter.from_settings(settings)
-    journal = AsyncJournal.open(settings.serve.journal_path)
+    journal = AsyncJournal(settings.serve.journal_path)
     app = create_app(ProxyService(settings, journal, engine, prompter))
     gc.freeze()  # what start-up made stays; looking through it again would only stall streams
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)

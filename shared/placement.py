@@ -19,7 +19,7 @@ ServerRole = Literal["policy", "judge", "hint"]
 
 Sharing = Literal["apart", "together", "alternating"]
 """How training and serving share GPUs: `apart` on different ones; `together` on the same ones, where both fit at once;
-`alternating` on the same ones, where a step fits only while SGLang has released memory (`Server.lends`).
+`alternating` on the same ones, where a step fits only while SGLang has released its own.
 """
 
 
@@ -55,10 +55,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Weights, adapters and KV cache on each GPU: what that fraction stands for."""
     kv_tokens: int = 0
     """Approximate capacity of its KV cache; 0 where that is unknown."""
-    lends: tuple[str, ...] = ()
-    """Tags of what SGLang releases for each step: nothing, `kv_cache`, or that and `weights`. It is then started with
-    `--enable-memory-saver`, for `weights` with `--enable-weights-cpu-backup` too.
-    """
+    lends_memory: bool = False
+    """True if it releases KV cache and weights for each step."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,11 +98,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     def colocated(self) -> bool:
         """True if training and serving share GPUs."""
         return self.sharing != "apart"
-
-    @property
-    def lends(self) -> tuple[str, ...]:
-        """`Server.lends` of the policy's servers, where something trains."""
-        return self.servers[0].lends if self.train and self.servers else ()
 
     @property
     def weight_transfer(self) -> Literal["nccl", "disk"]:

@@ -58,7 +58,7 @@ class Proxy:
     def journal(self) -> Journal:
         """The journal, open in this process until the proxy ends."""
         if not self._journals:
-            self._journals.append(Journal.open(self.settings.serve.journal_path))
+            self._journals.append(Journal(self.settings.serve.journal_path))
         return self._journals[0]
 
     def client(self, **headers: str) -> httpx.Client:

@@ -60,8 +60,9 @@ def create(settings: Settings) -> Trainer:
     path, extra = _CREATE[name]
     trainer: Trainer = resolve(path, extra=extra)(settings)
     placement = inherited_placement()
-    lends = placement.lends if placement is not None else ()
-    return cast("Trainer", resolve(_ALTERNATING)(trainer, resolve(_ENGINE)(settings), lends)) if lends else trainer
+    if placement is not None and placement.train and placement.sharing == "alternating":
+        return cast("Trainer", resolve(_ALTERNATING)(trainer, resolve(_ENGINE)(settings)))
+    return trainer
 
 
 def launch(settings: Settings) -> int | None:

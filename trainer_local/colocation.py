@@ -39,10 +39,10 @@ class FreesMemory(Trainer, Protocol):
 
 
 class AlternatingTrainer:
-    """`trainer`, whose steps are made while `engine` lends its memory of these kinds (SGLang's tags)."""
+    """`trainer`, whose steps are made while `engine` lends its memory."""
 
-    def __init__(self, trainer: FreesMemory, engine: SglangEngine, tags: Sequence[str]) -> None:
-        self._trainer, self._engine, self._tags = trainer, engine, tuple(tags)
+    def __init__(self, trainer: FreesMemory, engine: SglangEngine) -> None:
+        self._trainer, self._engine = trainer, engine
 
     async def obstacle(self) -> str:
         """SGLang needs its memory while it answers."""
@@ -62,7 +62,7 @@ class AlternatingTrainer:
         while done is None:
             try:
                 await self._idle(until)
-                async with self._engine.lend_memory(self._tags) as lent:
+                async with self._engine.lend_memory() as lent:
                     if lent:
                         done = await self._step(samples, recipe)
             except EngineError as error:

@@ -8,6 +8,7 @@ to. Work runs in a thread of its own, next to the learner's event loop; it owns 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,14 +27,13 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_local.models.device import choose_device
-from openclaw_rl.trainer_local.models.forward import output_head
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.models.weights import Weights
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
-from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, free_device_memory, move_state
+from openclaw_rl.trainer_local.training.optimizer import adamw, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
 from openclaw_rl.trainer_local.training.targets import RunModel, moving_average, swapped_weights
@@ -60,7 +60,6 @@ class TransformersTrainer:
         with random_state(self._device, settings.learning.seed):
             self._weights = Weights(settings, self._device)
             self._random_state: Mapping[str, Tensor] = read_random_state(self._device)
-        self._head = output_head(self._weights.plain)
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.learning.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.from_model(self._weights.plain, settings.engine.model)
@@ -120,7 +119,7 @@ class TransformersTrainer:
 
     def _guarded_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         weights = self._weights.snapshot()
-        optimizer = copied(self._optimizer.state_dict())
+        optimizer = copy.deepcopy(self._optimizer.state_dict())
 
         def undo() -> None:
             self._weights.assign(weights)
@@ -143,16 +142,6 @@ class TransformersTrainer:
         self._step += 1
         return report
 
-    def _run_policy(self, recipe: Recipe) -> RunModel:
-        return partial(self._forward, self._weights.model, recipe=recipe)
-
-    def _run_base(self, recipe: Recipe) -> RunModel:
-        def run(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
-            with self._weights.base() as base:
-                self._forward(base, rows, use, recipe=recipe)
-
-        return run
-
     def _forward(
         self,
         model: Any,
@@ -162,17 +151,13 @@ class TransformersTrainer:
         recipe: Recipe,
         backward: bool = False,
     ) -> None:
-        head = self._head if self._weights.lora or model is self._weights.model else output_head(model)
+        on_cpu = self._device.type == "cpu"
         run_all_rows(
             model,
             rows,
             use,
             sight=self._sight,
-            micro_batch_tokens=recipe.micro_batch_tokens
-            if self._device.type != "cpu"
-            else min(recipe.micro_batch_tokens, CPU_MICRO_BATCH),
-            device=self._device,
-            head=head,
+            micro_batch_tokens=min(recipe.micro_batch_tokens, CPU_MICRO_BATCH) if on_cpu else recipe.micro_batch_tokens,
             share=self._share,
             backward=backward,
         )
@@ -233,10 +218,13 @@ class _Learning:
         self._weights = trainer._weights
         self.device = trainer._device
         self.vocab_size = self._weights.vocab_size
-        self.run_policy = trainer._run_policy(recipe)
-        self.run_base = trainer._run_base(recipe)
+        self.run_policy: RunModel = partial(trainer._forward, self._weights.model, recipe=recipe)
         teacher = {"base": None, "live": parent, "ema": trainer._average or parent}[recipe.teacher]
         self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_with_weights, teacher)
+
+    def run_base(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+        with self._weights.base() as base:
+            self._trainer._forward(base, rows, use, recipe=self._recipe)
 
     def part(self, samples: Sequence[Sample]) -> list[Sample]:
         return list(samples)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -66,15 +66,15 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
         async with _serving(create_engine_app(engine, incremental=True)) as engine_url:
             chosen = chosen.replace(engine_url=engine_url)
             prompter = await asyncio.to_thread(Prompter.from_settings, chosen)
-            journal = AsyncJournal.open(chosen.serve.journal_path)
+            journal = AsyncJournal(chosen.serve.journal_path)
             proxy = ProxyService(chosen, journal, create_engine(chosen), prompter)
             client = create_engine(chosen)
             stop = asyncio.Event()
             learner = asyncio.create_task(run_learner(chosen, stop), name="learner")
             try:
                 async with _serving(create_proxy(proxy)) as url:
-                    inner = asyncio.current_task()
-                    learner.add_done_callback(lambda done: _cancel_early(done, stop, inner))
+                    inner = cast("asyncio.Task[Any]", asyncio.current_task())
+                    learner.add_done_callback(lambda _: stop.is_set() or inner.cancel())
                     try:
                         while await journal.live_version() is None:
                             await asyncio.sleep(0.02)
@@ -89,11 +89,6 @@ async def lab(settings: Mapping[str, str | int | float | bool]) -> AsyncIterator
                             await learner
             finally:
                 await client.close()
-
-
-def _cancel_early(learner: asyncio.Task[None], stop: asyncio.Event, inner: asyncio.Task[Any] | None) -> None:
-    if not stop.is_set() and inner is not None:
-        inner.cancel()
 
 
 @asynccontextmanager

@@ -10,8 +10,7 @@ from typing import Any
 
 from bench.learning.cell import PROBED, Result
 from openclaw_rl.evaluation import charts
-from openclaw_rl.evaluation.evaluate import spread
-from openclaw_rl.evaluation.statistics import Interval
+from openclaw_rl.evaluation.statistics import Interval, spread
 
 GOAL = 0.8
 STYLES = ("-", "--", ":")

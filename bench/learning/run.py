@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Point, Result
 from bench.learning.lab import Lab, lab
-from bench.learning.talk import Contrary, Talk
+from bench.learning.talk import Contrary, Lane
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
-from openclaw_rl.evaluation.evaluate import escape
 from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import BASE, create, take
 from openclaw_rl.evaluation.probe import probe
@@ -40,7 +39,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
     user = create(cell.persona, cell.seed)
     tasks = user.tasks("train", cell.seed)
     held_out = take(user, "held-out", cell.seed, cell.problems)
-    talk = Talk(client, user, tasks, cell.lanes, cell.seed)
+    lanes = [Lane(client, user, tasks, f"lane {cell.seed} {number}") for number in range(cell.lanes)]
     contrary = Contrary(cell.seed)
     learning = service.settings.learning
     batch = learning.turns_a_step if learning.train else None
@@ -63,7 +62,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
                 count=count,
                 style=found.forms.get(BASE, 0) / found.count if opposite else found.style,
                 accuracy=found.accuracy,
-                escape=escape(found),
+                escape=found.escape,
                 kl=kl,
                 wants_opposite=opposite,
             )
@@ -74,7 +73,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
         while done < stop:
             count = min(cell.lanes, stop - done)
             turned = bool(cell.turns_about) and done >= cell.turns_about
-            await talk.interactions(count, contrary if turned else None)
+            await gather(*(lane.step(contrary if turned else None) for lane in lanes[:count]))
             done += count
             if not await settled(client, batch=batch, patience=PATIENCE):
                 late += 1
@@ -84,7 +83,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
         cell=cell,
         points=points,
         versions=dict(Counter(version["state"] for version in versions)),
-        complaints=talk.complaints,
+        complaints=sum(lane.complaints for lane in lanes),
         seconds=time.perf_counter() - wall,
         cpu_seconds=time.process_time() - cpu,
         metrics=versions[-1]["metrics"],

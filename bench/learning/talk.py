@@ -1,4 +1,4 @@
-"""Hold parallel conversations of one user: each round adds one interaction to every lane."""
+"""Parallel conversations of one user: each round adds one interaction to every lane."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from openclaw_rl.evaluation.client import ChatClient, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
-from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import Persona, Reaction, Student, Task
 
 MAX_REACTIONS = 2
@@ -49,7 +48,7 @@ class Contrary:
 
 
 class Lane:
-    """A series of conversations. A step is one reaction of the user and the answer to it."""
+    """A series of conversations, next to others. A step is one reaction of the user and the answer to it."""
 
     def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], seed: str) -> None:
         self._client = client
@@ -80,19 +79,3 @@ class Lane:
         options: dict[str, Any] = {"max_tokens": ANSWER_TOKENS, "seed": self._random.getrandbits(31)}
         reply = await self._client.chat(self._messages, **options)
         self._messages.append({"role": "assistant", "content": reply.text})
-
-
-class Talk:
-    """Parallel conversations of one user with one service."""
-
-    def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], lanes: int, seed: int) -> None:
-        self._lanes = [Lane(client, user, tasks, f"lane {seed} {number}") for number in range(lanes)]
-
-    @property
-    def complaints(self) -> int:
-        """Number of complaints so far."""
-        return sum(lane.complaints for lane in self._lanes)
-
-    async def interactions(self, count: int, contrary: Contrary | None = None) -> None:
-        """Hold `count` interactions, at most one per lane."""
-        await gather(*(lane.step(contrary) for lane in self._lanes[:count]))

@@ -21,13 +21,14 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from itertools import product
 from typing import Any
 
 import uvloop
 
 from bench.overhead import processes
 from bench.overhead.answers import script
-from bench.overhead.measure import ARMS, CLIENTS, PACES, Bench, cases
+from bench.overhead.measure import ARMS, CLIENTS, PACES, Bench, Case
 from bench.overhead.prompts import KINDS
 from bench.overhead.upkeep import stalls, upkeep
 from bench.program import log, parser, report, run
@@ -50,8 +51,8 @@ async def measure(options: argparse.Namespace) -> None:
             "proxy": await enter(processes.proxy(engine)),
             "litellm": await enter(processes.litellm(engine)),
         }
-        chosen = cases(options.prompts, options.paces, options.clients)
-        measured = await bench.compare(arms, chosen, options.scale)
+        cases = [Case(*values) for values in product(options.prompts, options.paces, options.clients)]
+        measured = await bench.compare(arms, cases, options.scale)
     result = {
         "cases": measured,
         **costs,

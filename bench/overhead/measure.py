@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +17,7 @@ import httpx
 from bench.overhead import load
 from bench.overhead.answers import TOKENS
 from bench.overhead.processes import KEY, Running
-from bench.overhead.prompts import KINDS, TURNS, conversations
+from bench.overhead.prompts import TURNS, conversations
 from bench.program import log, milliseconds
 
 ARMS = ("direct", "relay", "proxy", "litellm")
@@ -64,13 +63,6 @@ class Case:
             wanted /= _LITELLM
         turns = TURNS if self.prompt == "openclaw" else 1
         return max(self.clients, round(wanted / turns / self.rounds(scale)))
-
-
-def cases(
-    prompts: Sequence[str] = KINDS, paces: Sequence[str] = tuple(PACES), clients: Sequence[int] = CLIENTS
-) -> list[Case]:
-    """All combinations."""
-    return [Case(*values) for values in product(prompts, paces, clients)]
 
 
 @dataclass

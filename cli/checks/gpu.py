@@ -129,8 +129,8 @@ def _describe(settings: Settings, placement: Placement) -> Iterator[str]:
         fraction = f", mem-fraction-static {server.memory_fraction}" if server.memory_fraction else ""
         yield f"SGLang serves {what} on {_gpus(server.gpus)}{cache}{fraction}"
     if placement.colocated:
-        lent = " and ".join(placement.lends).replace("kv_cache", "KV cache")
-        yield "training and serving share GPUs" + (f", and SGLang gives its {lent} back for each step" if lent else "")
+        alternating = ", and SGLang gives its KV cache and weights back for each step"
+        yield "training and serving share GPUs" + (alternating if placement.sharing == "alternating" else "")
     if placement.train and placement.servers and not settings.learning.lora:
         yield f"new weights reach SGLang by {placement.weight_transfer}"
     elif placement.train and placement.servers:

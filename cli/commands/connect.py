@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess, file_of
+from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess
 from openclaw_rl.cli.connect.config_file import MISSING, ConfigFile, Difference, Place, differences, merge, shorten
-from openclaw_rl.cli.connect.provider_entry import PROVIDER, provider_entry, served_model
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.connect.provider_entry import PROVIDER, provider_entry
+from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service, settings_of
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.settings.settings import Settings
 
 SHOWN = 76
 _SECRET = re.compile(r"(?:key|token|secret|password|headers)$", re.IGNORECASE)
@@ -36,40 +36,50 @@ For {known} run openclaw-rl connect NAME. Any other client with a configurable b
 
 Leave the temperature at 1. Training corrects for other temperatures, but learns hardly anything from greedy answers.
 Optional headers: X-Session-Id (without it a conversation is recognized by its history), X-Turn-Type: main or side,
-X-Session-Done: true with the last request. docs/clients.md describes several clients.
-"""
+X-Session-Done: true with the last request. docs/clients.md describes several clients."""
 
 
 def connect(
-    settings: Settings,
-    service: Service,
-    name: str,
-    *,
-    file: str,
-    undo: bool,
-    yes: bool,
-    dry_run: bool,
-    extension: bool,
-    as_json: bool,
+    client: Annotated[
+        str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; without it: instructions for any client")
+    ] = "",
+    config: Annotated[
+        str, typer.Option(help="The client's configuration file; default: the client's own default")
+    ] = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Restore the backup; if the file was changed since, show the difference")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Write without confirmation")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the changes")] = False,
+    extension: Annotated[bool, typer.Option(help="OpenClaw: also enable our extension")] = True,
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
 ) -> None:
-    """Change the file of the client `name` so that it talks to the service, or put it back (`undo`); without a name,
-    print how to connect any client. Raises `ConfigError` for an unknown client and a file that cannot be changed,
-    `ServiceError` and `EngineError` where nothing runs.
+    """Change the file of a client so that it talks to the service, or put it back; without a name, print how to connect
+    any client. Raises `ConfigError` for an unknown client and a file that cannot be changed, `ServiceError`
+    where nothing runs.
     """
-    if not name:
-        typer.echo(_recipe(settings, service), nl=False)
+    settings, found = as_served(settings_of(data)), service(data, url, key)
+    if not client:
+        model = settings.serve.model_name
+        typer.echo(_RECIPE.format(known=" and ".join(CLIENTS), url=found.url, key=found.key or "any", model=model))
         return
-    if name not in CLIENTS:
+    if client not in CLIENTS:
         raise ConfigError(
-            f"{name} is none of {', '.join(CLIENTS)}; openclaw-rl connect without a name says how to connect any client"
+            f"{client} is none of {', '.join(CLIENTS)}; openclaw-rl connect without a name says how to connect any "
+            "client"
         )
-    client = CLIENTS[name]
-    target = ConfigFile(file_of(client, file))
+    known = CLIENTS[client]
+    target = ConfigFile(Path(config) if config else known.file(os.environ))
     if undo:
         _undo(target, force=yes, as_json=as_json)
         return
     content = target.read()
-    wanted = client.wanted(content, _offer(settings, service, extension=extension))
+    provider = provider_entry(settings, found)["models"]["providers"][PROVIDER]
+    access = ServiceAccess(url=found.url, key=found.key, provider=provider, extension=extension)
+    wanted = known.wanted(content, access)
     merged = merge(content, wanted.values)
     changes = list(differences(content, merged))
     if as_json:
@@ -83,14 +93,14 @@ def connect(
     typer.echo(str(target.path) + ("" if target.path.exists() else " (a new file)"))
     typer.echo("\n".join(map(_line, changes)) or "  is as it should be: nothing to change")
     if changes and target.has_comments:
-        typer.echo("  ! its comments are lost when it is written; a copy beside it keeps them")
+        typer.echo("  ! its comments are lost when it is written; a copy next to it keeps them")
     for note in wanted.notes:
         typer.echo(f"  i {note}")
     if not changes or dry_run or not (yes or _agreed()):
         return
     backup = target.write(merged)
-    kept = f", the file as it was is {backup.name} beside it" if backup is not None else ""
-    typer.echo(f"written{kept}. {client.afterwards}\nBack to how it was: openclaw-rl connect {client.name} --undo")
+    kept = f", the file as it was is {backup.name} next to it" if backup is not None else ""
+    typer.echo(f"written{kept}. {known.afterwards}\nBack to how it was: openclaw-rl connect {client} --undo")
 
 
 def _undo(target: ConfigFile, *, force: bool, as_json: bool) -> None:
@@ -104,20 +114,6 @@ def _undo(target: ConfigFile, *, force: bool, as_json: bool) -> None:
     typer.echo(f"{target.path} has been changed since, so nothing was put back. As it was before, it differs by:")
     typer.echo("\n".join(map(_line, changes)))
     typer.echo("Change by hand what you want back, or add --yes to put all of it back (a copy of the file stays)")
-
-
-def _offer(settings: Settings, service: Service, *, extension: bool) -> ServiceAccess:
-    settings = as_served(settings).replace(api_key=service.key)
-    entry = provider_entry(settings, service.url, service.key, served_model(settings, service.url))
-    return ServiceAccess(
-        url=service.url, key=service.key, provider=entry["models"]["providers"][PROVIDER], extension=extension
-    )
-
-
-def _recipe(settings: Settings, service: Service) -> str:
-    model = as_served(settings).serve.model_name
-    known = " and ".join(CLIENTS)
-    return _RECIPE.format(known=known, url=service.url, key=service.key or "any", model=model)
 
 
 def _agreed() -> bool:
@@ -136,8 +132,10 @@ def _masked(place: Place, value: Any) -> Any:
 
 
 def _as_json(changes: Sequence[Difference]) -> list[dict[str, Any]]:
-    before = {one.place: None if one.before is MISSING else _masked(one.place, one.before) for one in changes}
-    return [{"place": ".".join(place), "before": value} for place, value in before.items()]
+    return [
+        {"place": ".".join(place), "before": None if before is MISSING else _masked(place, before)}
+        for place, before, _ in changes
+    ]
 
 
 def _line(change: Difference) -> str:

@@ -7,8 +7,8 @@ Before, along the way and afterwards both answer held-out problems, in requests 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -18,14 +18,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from openclaw_rl.cli import tables
+from openclaw_rl.cli.options import flags_of
 from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.evaluation import arm as arms
@@ -46,21 +49,29 @@ GPU_PATIENCE = 600.0
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The options of a demo. `backend` and `model` are those of its services, where not the environment's. `out` is the
-    folder of the picture and the figures; `url` and `key` name a running service for the trained arm (then there is one
-    seed, since it has one policy; the control is still a service of its own).
-    """
+    """The command line."""
 
-    seeds: int = 3
-    interactions: int = 32
-    problems: int = 100
-    batch_size: int = 8
-    method: str = ""
-    backend: str = ""
-    model: str = ""
-    out: Path = Path("data/demo")
-    url: str = ""
-    key: str = ""
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds, each with a new policy and student; default: 3, with --url 1")
+    ] = None
+    interactions: Annotated[int, typer.Option(help="Reactions of the student")] = 32
+    problems: Annotated[int, typer.Option(help="Held-out problems")] = 100
+    batch_size: Annotated[int, typer.Option(help="Judged turns per step")] = 8
+    method: Annotated[str, typer.Option(help="Learning method; default: that of the service")] = ""
+    backend: Annotated[
+        str, typer.Option(help="embedded, megatron, tinker, fireworks, local or cloud; default: embedded")
+    ] = ""
+    model: Annotated[str, typer.Option(help="Policy; with a cloud backend a model name of the provider")] = ""
+    out: Annotated[Path, typer.Option(help="Folder for the plot and the results")] = Path("data/demo")
+    url: Annotated[
+        str, typer.Option(help="Train a running service instead of a new one; it will learn the student's style")
+    ] = ""
+    key: Annotated[str, typer.Option(envvar="OPENCLAW_RL_API_KEY", help="Key of the service at --url")] = ""
+
+    @property
+    def seed_count(self) -> int:
+        """The number of seeds: a running service has one policy to train."""
+        return self.seeds if self.seeds is not None else 1 if self.url else 3
 
 
 @dataclass
@@ -83,8 +94,7 @@ class Board:
         self.console.print(
             f"seed {seed} {name:8} {point.interactions:3} interactions, version {point.version}, "
             f"style {point.probe.style:.2f}, accuracy {point.probe.accuracy:.2f} "
-            f"({time.monotonic() - self.begun:.0f} s)",
-            highlight=False,
+            f"({time.monotonic() - self.begun:.0f} s)"
         )
 
     def __rich__(self) -> Group:
@@ -113,94 +123,33 @@ class Board:
         )
 
 
-def main(arguments: list[str]) -> int:
-    """The command with its own arguments; the exit code."""
-    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    demo(parse(arguments))
-    return 0
-
-
-def parse(arguments: list[str]) -> DemoOptions:
-    """Options from the command line; ends the process on `--help` and on unknown ones."""
-    defaults = DemoOptions()
-    parser = argparse.ArgumentParser(
-        prog="openclaw-rl demo",
-        description="A simulated student, who dislikes bold text and numbered steps, sends chat requests to a policy "
-        "(default: the shipped one). One service trains on its reactions, and a second one, the control, does not. "
-        "Both are measured on held-out problems.",
-        epilog="An interaction is one reaction of the student to an answer. After every batch of interactions the "
-        "student waits until the service has learned. The demo starts its own services with temporary data folders. "
-        "Other settings come from OPENCLAW_RL_* variables, and keys from TINKER_API_KEY or FIREWORKS_API_KEY. The last "
-        "line on stdout is one JSON object; all other output goes to stderr.",
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=None, help="number of seeds, each with a new policy and student (default: 3)"
-    )
-    parser.add_argument(
-        "--interactions",
-        type=int,
-        default=defaults.interactions,
-        help="reactions of the student (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--problems", type=int, default=defaults.problems, help="held-out problems (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--batch-size", type=int, default=defaults.batch_size, help="judged turns per step (default: %(default)s)"
-    )
-    parser.add_argument("--method", default=defaults.method, help="learning method (default: that of the service)")
-    parser.add_argument(
-        "--backend",
-        default=defaults.backend,
-        help="embedded, megatron, tinker, fireworks, local or cloud (default: embedded)",
-    )
-    parser.add_argument(
-        "--model", default=defaults.model, help="policy; with a cloud backend a model name of the provider"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=defaults.out, help="folder for the plot and the results (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--url",
-        default=defaults.url,
-        help="train a running service instead of a new one; it will learn the student's style",
-    )
-    parser.add_argument("--key", default=os.environ.get("OPENCLAW_RL_API_KEY", ""), help="key of the service at --url")
-    chosen = vars(parser.parse_args(arguments))
-    if chosen["seeds"] is None:
-        chosen["seeds"] = 1 if chosen["url"] else defaults.seeds
-    return DemoOptions(**chosen)
-
-
+@flags_of(DemoOptions)
 def demo(options: DemoOptions) -> None:
     """Run the experiment; a table and the path of the picture on stderr, one JSON line on stdout.
 
     Raises `ConfigError` for options that do not go together, `ServiceFailed` when a service does not start,
     `ServiceError` when one stays away for longer than a patient client waits.
     """
-    if options.url and options.seeds != 1:
+    if options.url and options.seed_count != 1:
         raise ConfigError("a running service (--url) has one policy to train, so there is one seed: add --seeds 1")
     if options.url and not options.key:
         raise ConfigError(f"no key for {options.url}: give --key KEY")
-    if min(options.seeds, options.interactions, options.problems, options.batch_size) < 1:
+    if min(options.seed_count, options.interactions, options.problems, options.batch_size) < 1:
         raise ConfigError("--seeds, --interactions, --problems and --batch-size are at least 1")
     chosen = _check(options)
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console = Console(stderr=True, width=110)
+    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    console = tables.console(width=110, stderr=True)
     board = Board(console, options)
-    with Live(board, console=console, refresh_per_second=4, transient=True) if console.is_terminal else _Quiet():
+    live = Live(board, console=console, refresh_per_second=4, transient=True)
+    with live if console.is_terminal else contextlib.nullcontext():
         runs = asyncio.run(_runs(options, board, chosen))
     result = summary(options, runs)
     if chosen.engine.backend != "embedded":
         result |= {"backend": chosen.engine.backend, "model": chosen.engine.model}
     picture = options.out / "learning-curve.png"
-    draw_curves(
-        picture,
-        runs,
-        title=f"A student who dislikes bold and numbered steps, {options.seeds} seed{'s' * (options.seeds > 1)}",
-    )
+    seeds = f"{options.seed_count} seed{'s' * (options.seed_count > 1)}"
+    draw_curves(picture, runs, title=f"A student who dislikes bold and numbered steps, {seeds}")
     result["curve"] = str(picture)
     save(options.out / "demo.json", typed("openclaw-rl"), result)
     console.print(_table(runs))
@@ -211,20 +160,8 @@ def demo(options: DemoOptions) -> None:
         console.print(
             f"seed {late.plan.seed}: {late.late} times the learner was not done in time, and the student went on"
         )
-    console.print(
-        f"learning curve: {picture}   ({time.monotonic() - board.begun:.0f} s)", highlight=False, soft_wrap=True
-    )
+    console.print(f"learning curve: {picture}   ({time.monotonic() - board.begun:.0f} s)", soft_wrap=True)
     print(json.dumps(result), flush=True)
-
-
-class _Quiet:
-    """Stands where the live display would, off a terminal."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 def service_settings(options: DemoOptions) -> dict[str, str]:
@@ -248,8 +185,8 @@ async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[st
     arm after the other too: each takes all of them.
     """
     runs: dict[str, list[Arm]] = {name: [] for name in ARMS}
-    for seed in range(1, options.seeds + 1):
-        if _on_gpus(chosen):
+    for seed in range(1, options.seed_count + 1):
+        if chosen.engine.backend == "megatron":
             found = [await _run(options, board, chosen, seed, name) for name in ARMS]
         else:
             found = await gather(*(_run(options, board, chosen, seed, name) for name in ARMS))
@@ -258,16 +195,11 @@ async def _runs(options: DemoOptions, board: Board, chosen: Settings) -> dict[st
     return runs
 
 
-def _on_gpus(chosen: Settings) -> bool:
-    """True if a service with these settings takes this machine's GPUs for itself."""
-    return chosen.engine.backend == "megatron"
-
-
 def _patience(chosen: Settings) -> float:
     """Seconds that the student waits for the learner: a provider, or a model that is worth GPUs, takes longer."""
     if chosen.engine.is_cloud:
         return chosen.serve.request_timeout
-    return GPU_PATIENCE if _on_gpus(chosen) else Plan.patience
+    return GPU_PATIENCE if chosen.engine.backend == "megatron" else Plan.patience
 
 
 async def _run(options: DemoOptions, board: Board, chosen: Settings, seed: int, name: str) -> Arm:
@@ -307,7 +239,7 @@ def summary(options: DemoOptions, runs: dict[str, list[Arm]]) -> dict[str, Any]:
     """The JSON object: means before and after, and the half-widths of their 95 % intervals (null for one seed) under
     `…_ci`.
     """
-    result: dict[str, Any] = {"interactions": options.interactions, "seeds": options.seeds}
+    result: dict[str, Any] = {"interactions": options.interactions, "seeds": options.seed_count}
     for name in ARMS:
         entry: dict[str, Any] = {}
         for measure in ("style", "accuracy"):
@@ -328,12 +260,10 @@ def summary(options: DemoOptions, runs: dict[str, list[Arm]]) -> dict[str, Any]:
 
 def _table(runs: dict[str, list[Arm]]) -> Table:
     done = len(runs["trained"][0].interactions)
-    table = Table(
+    table = tables.table(
+        *("", "style before", "style after", "accuracy before", "accuracy after", "versions"),
         title=f"{done} interactions, 95 % intervals over {len(runs['trained'])} seed(s); held-out problems",
-        title_justify="left",
     )
-    for column in ("", "style before", "style after", "accuracy before", "accuracy after", "versions"):
-        table.add_column(column)
     for name in ARMS:
         versions = ", ".join(str(run.version) for run in runs[name])
         table.add_row(name, *map(str, _ends(runs[name], "style")), *map(str, _ends(runs[name], "accuracy")), versions)

@@ -7,22 +7,23 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 from rich.text import Text
 
 from openclaw_rl.cli.checks.check import Check
 from openclaw_rl.cli.checks.cloud import PACKAGES as CLOUD_PACKAGES
 from openclaw_rl.cli.checks.cloud import cloud_checks
 from openclaw_rl.cli.checks.data_flows import TITLES, data_flows
-from openclaw_rl.cli.checks.engine import engine_checks
 from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
 from openclaw_rl.cli.model_files import is_hub_name, provided_tokenizer
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Json, print_json
 from openclaw_rl.cli.service.data_folder import mismatch
 from openclaw_rl.cli.service.preflight import needs_megatron
 from openclaw_rl.cli.tables import console, table
@@ -40,8 +41,10 @@ from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
-from openclaw_rl.shared.settings.sources import load
+from openclaw_rl.shared.settings.sources import load, parse_flags
 from openclaw_rl.trainer_local import backend as choice
+from openclaw_rl.trainer_local.placement.place import current_placement
+from openclaw_rl.trainer_local.sglang import launch
 
 PACKAGES = {
     "": ("cachetools", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
@@ -55,13 +58,22 @@ PACKAGES = {
     "wandb": ("wandb",),
 }
 FREE_BYTES = 1 << 30
+SECONDS = 30.0
+"""Longest wait for SGLang's Python."""
 
 
-def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> bool:
-    """Show everything; true if the service can run with these settings. `with_gpus` describes GPUs to plan for in place
-    of this machine's. Raises `ConfigError` if it cannot be read.
+def doctor(
+    context: typer.Context,
+    with_gpus: Annotated[
+        str,
+        typer.Option(help="Plan for these GPUs instead of this machine's: 2x24 means two of 24 GB, 24,80 one of each"),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Show everything; exit code 1 if the service cannot run with these settings. Raises `ConfigError` for `with_gpus`
+    that cannot be read.
     """
-    settings, sources = load(flags)
+    settings, sources = load(parse_flags(context.args))
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(settings)
@@ -82,7 +94,7 @@ def doctor(flags: Mapping[str, str], *, as_json: bool, with_gpus: str = "") -> b
         )
     else:
         _show(settings, sources, notes, checks, leaving, placed)
-    return all(check.ok is not False for check in checks)
+    raise typer.Exit(int(any(check.ok is False for check in checks)))
 
 
 def _judge_models(settings: Settings) -> list[ModelReference]:
@@ -115,18 +127,11 @@ def _is_local(model: ModelReference) -> bool:
     return model.kind in ("engine", "reward-model") and not model.url
 
 
-def _learning(settings: Settings) -> Check:
-    """Check that the learner finds its method, hooks and files."""
-    try:
-        check_code(settings)
-        check_start(settings)
-    except ConfigError as error:
-        return Check("learning", False, str(error))
-    return Check(
-        "learning",
-        True,
-        f"method {settings.learning.method}" if settings.learning.train else "off: turns are only judged",
-    )
+def _learning(settings: Settings) -> str:
+    """The method, if the learner finds it, its hooks and its files."""
+    check_code(settings)
+    check_start(settings)
+    return f"method {settings.learning.method}" if settings.learning.train else "off: turns are only judged"
 
 
 def _checks(
@@ -141,13 +146,13 @@ def _checks(
     policy = _provided(settings) if cloud else _policy(settings)
     yield policy
     if policy.ok and backend.ok and not cloud and settings.learning.train:
-        yield _trainer(settings)
-    if backend.ok:
-        yield from engine_checks(settings)
+        yield Check.attempt("trainer", lambda: choice.describe(settings))
+    if backend.ok and settings.engine.backend == "megatron":
+        yield _sglang(settings)
     if policy.ok:
-        yield _conversations(settings)
+        yield Check.attempt("conversations", lambda: _conversations(settings))
     yield _judge(settings)
-    yield _learning(settings)
+    yield Check.attempt("learning", lambda: _learning(settings))
     yield from _data(settings)
     yield _address(settings)
     yield _key(settings)
@@ -158,27 +163,25 @@ def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) 
     here = any(_is_local(model) for model in judges)
     others = litellm or any(model.url for model in judges) or settings.serve.side_model or settings.serve.fallback_model
     redacts = settings.cloud.redact != "off" and bool(cloud or others)
-    needed = {"": True, "local": not cloud or here, "judge": litellm, "demo": False, "redact": redacts, "cloud": cloud}
-    needed["gpu"] = _by_megatron(settings)
-    reported = {"tensorboard": settings.learning.tensorboard, "wandb": bool(settings.learning.wandb)}
+    needed = {"": True, "local": not cloud or here, "judge": litellm, "redact": redacts, "cloud": cloud}
+    with contextlib.suppress(ConfigError):
+        needed["gpu"] = needs_megatron(settings)
+    reports = {"tensorboard": settings.learning.tensorboard, "wandb": bool(settings.learning.wandb)}
     for extra, packages in PACKAGES.items():
         if extra == "cloud" and cloud:
             packages = CLOUD_PACKAGES[settings.engine.backend]
         versions = {name: _version(name) for name in packages}
-        missing = [name for name, version in versions.items() if not version]
-        have = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+        missing = ", ".join(name for name, version in versions.items() if not version)
         what = f"packages [{extra}]" if extra else "packages"
-        if not missing:
-            yield Check(what, True, have)
-            continue
         command = install_command(extra)
         how = command if extra in ("gpu", "wandb") else f"make setup installs them, or: {command}"
-        message = f"missing: {', '.join(missing)}. {how}"
-        if extra in reported:  # learning continues without
-            message += "; until then no metrics go there" if reported[extra] else " (not needed now)"
-            yield Check(what, None, message)
-            continue
-        yield Check(what, False if needed[extra] else None, message if needed[extra] else f"{message} (not needed now)")
+        if not missing:
+            yield Check(what, True, ", ".join(f"{name} {version}" for name, version in versions.items()))
+        elif needed.get(extra):
+            yield Check(what, False, f"missing: {missing}. {how}")
+        else:  # metrics are not needed: learning continues without
+            until = "; until then no metrics go there" if reports.get(extra) else " (not needed now)"
+            yield Check(what, None, f"missing: {missing}. {how}{until}")
 
 
 def _version(package: str) -> str:
@@ -227,39 +230,46 @@ def _policy(settings: Settings) -> Check:
     return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
 
 
-def _by_megatron(settings: Settings) -> bool:
-    try:
-        return needs_megatron(settings)
-    except ConfigError:
-        return False
-
-
-def _trainer(settings: Settings) -> Check:
-    try:
-        return Check("trainer", True, choice.describe(settings))
-    except ConfigError as error:
-        return Check("trainer", False, str(error))
-
-
-def _conversations(settings: Settings) -> Check:
+def _conversations(settings: Settings) -> str:
     from openclaw_rl.shared.rendering.prompter import Prompter  # heavy, and only needed here
 
+    return Prompter.from_settings(settings).describe()
+
+
+def _sglang(settings: Settings) -> Check:
+    """Check that the SGLang that serves the policy can be started, and its version."""
+    if settings.engine.url:
+        return Check("sglang", None, f"the one at {settings.engine.url}, which you start")
     try:
-        return Check("conversations", True, Prompter.from_settings(settings).describe())
+        program = launch.program(settings)
+        launch.arguments(settings, current_placement(settings).servers)
     except ConfigError as error:
-        return Check("conversations", False, str(error))
+        return Check("sglang", False, str(error))
+    if settings.gpu.sglang_command:
+        return Check("sglang", None, f"started by {settings.gpu.sglang_command!r}; its version is not looked at")
+    python, wanted = program[program.index("-m") - 1], launch.VERSION
+    ask = [python, "-c", "import importlib.metadata as m; print(m.version('sglang'))"]
+    try:
+        asked = subprocess.run(ask, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("sglang", False, f"{python} (sglang_python) cannot be run: {error}")
+    found = asked.stdout.strip()
+    if asked.returncode or not found:
+        return Check("sglang", False, f"{python} has no SGLang: {python} -m pip install sglang=={wanted}")
+    if found != wanted:
+        message = f"{found} in {python}; only {wanted} was tried, so another may refuse arguments or answer otherwise"
+        return Check("sglang", None, message)
+    return Check("sglang", True, f"{found} in {python}")
 
 
 def _data(settings: Settings) -> Iterator[Check]:
     data = settings.serve.data.resolve()
     nearest = next(folder for folder in (data, *data.parents) if folder.exists())
     writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    message = f"{data}" if nearest == data else f"{data} (will be made)"
-    other = mismatch(settings, settings.engine.model)
-    if writable and other:
-        yield Check("data folder", False, other)
-    else:
-        yield Check("data folder", writable, message if writable else f"{nearest} cannot be written; set data (--data)")
+    obstacle = (
+        mismatch(settings, settings.engine.model) if writable else f"{nearest} cannot be written; set data (--data)"
+    )
+    yield Check("data folder", not obstacle, obstacle or (f"{data}" if nearest == data else f"{data} (will be made)"))
     free = shutil.disk_usage(nearest).free
     enough = free >= FREE_BYTES
     yield Check("disk", enough or None, f"{free / 1e9:.1f} GB free" + ("" if enough else ": little for checkpoints"))

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
-from openclaw_rl.cli.costs.costs import Amounts, CostItem, Costs, times, total
+from openclaw_rl.cli.costs.costs import Amounts, CostItem, Costs, total
 from openclaw_rl.cli.costs.spending import by_purpose, dollars, today
 from openclaw_rl.cli.costs.workload import Workload
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Json, print_json
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.tables import console, table
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.shared.settings.sources import load
-from openclaw_rl.trainer_cloud.budget.budget import LIMITS
+from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.trainer_cloud.budget.budget import LIMITS, DailyLimit
 from openclaw_rl.trainer_cloud.budget.prices import PRICED, Price, Prices, cost
 
 
 def estimate(
-    flags: Mapping[str, Any],
-    *,
-    prompt_tokens: int | None,
-    answer_tokens: int | None,
-    turns_per_day: float | None,
-    as_json: bool,
+    context: typer.Context,
+    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per prompt; default: as recorded")] = None,
+    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer; default: as recorded")] = None,
+    turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns per day; default: as recorded")] = None,
+    as_json: Json = False,
 ) -> None:
     """Estimate and show. Raises `ConfigError`, or `LedgerError` for a ledger that cannot be read."""
-    settings = _settings(flags)
-    workload = Workload.of(settings, prompt=prompt_tokens, answer=answer_tokens, turns=turns_per_day)
+    settings = _settings(parse_flags(context.args))
+    workload = Workload.from_settings(settings, prompt=prompt_tokens, answer=answer_tokens, turns=turns_per_day)
     found = figures(settings, workload)
-    if as_json:
-        print_json(found)
-        return
-    _show(console(), found)
+    print_json(found) if as_json else _show(console(), found)
 
 
 def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
@@ -54,8 +51,9 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
         kinds: dict[str, Any] = {kind: round(number, 1) for kind, number in amounts.items() if number}
         return {**kinds, "dollars": round(paid.dollars, 6), "unknown": list(paid.unknown)}
 
-    def parts(of: list[CostItem]) -> list[dict[str, Any]]:
-        return [{"what": part.name, **priced(part.amounts)} for part in of]
+    def parts(of: list[CostItem]) -> dict[str, Any]:
+        found = [{"what": part.name, **priced(part.amounts)} for part in of]
+        return {"parts": found, **priced(total(part.amounts for part in of))}
 
     return {
         "provider": settings.engine.backend,
@@ -65,8 +63,8 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
         "note": prices.notes.get(settings.engine.backend, ""),
         "chat_turn": priced(costs.chat_turn),
         "side_turn": priced(costs.side_turn) if workload.side else None,
-        "step": {"parts": parts(step), **priced(total(step)), "turns": settings.learning.turns_a_step},
-        "each_turn": {"parts": parts(judging), **priced(total(judging))} if judging else None,
+        "step": {**parts(step), "turns": settings.learning.turns_a_step},
+        "each_turn": parts(judging) if judging else None,
         "day": {
             "turns": round(workload.main + workload.side, 1),
             "steps": round(costs.steps, 2),
@@ -74,14 +72,14 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
             "learning": priced(learning_day),
             "together": priced({kind: chat_day.get(kind, 0) + learning_day.get(kind, 0) for kind in PRICED}),
         },
-        "limits": [_limit(settings, workload, costs, setting.setting) for setting in LIMITS],
+        "limits": [_limit(settings, workload, costs, limit) for limit in LIMITS],
         "today": by_purpose(spent, prices),
         "assumptions": costs.assumptions,
     }
 
 
-def _settings(flags: Mapping[str, Any]) -> Settings:
-    settings, sources = load(dict(flags))
+def _settings(flags: Mapping[str, str]) -> Settings:
+    settings, sources = load(flags)
     if "backend" not in flags:
         given = {name: settings.value(name) for name, source in sources.items() if source.startswith("--")}
         settings = as_served(settings).replace(**given)
@@ -101,11 +99,10 @@ def _price(price: Price | None) -> dict[str, Any] | None:
     return {**rates, "as_of": str(price.as_of or ""), "source": price.source, "note": price.note}
 
 
-def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> dict[str, Any]:
+def _limit(settings: Settings, workload: Workload, costs: Costs, limit: DailyLimit) -> dict[str, Any]:
     """A daily limit, and in words when it stops its purpose."""
-    (limit,) = (one for one in LIMITS if one.setting == name)
     most = limit.amount(settings)
-    found: dict[str, Any] = {"setting": name, "limit": most, "stops": ""}
+    found: dict[str, Any] = {"setting": limit.setting, "limit": most, "stops": ""}
 
     def counted(amounts: Amounts) -> float:
         return sum(number for kind, number in amounts.items() if kind in limit.kinds)
@@ -116,8 +113,8 @@ def _limit(settings: Settings, workload: Workload, costs: Costs, name: str) -> d
         each, day, what, number = counted(costs.chat_turn), counted(costs.chat_day), "chat turn", workload.main
     else:
         # A step waits until its turns are judged, which is paid from the same limit.
-        judged = times(total(costs.judging()), settings.learning.turns_a_step)
-        each = counted(total(costs.step())) + counted(judged)
+        each = sum(counted(part.amounts) for part in costs.step())
+        each += sum(counted(part.amounts) for part in costs.judging()) * settings.learning.turns_a_step
         day, what, number = counted(costs.learning_day()), "step", costs.steps
     if each > most:
         found["stops"] = f"before the first {what}, which takes {each:,.0f}: raise it"
@@ -149,7 +146,7 @@ def _show(out: Console, found: dict[str, Any]) -> None:
     for part in found["step"]["parts"]:
         _row(shown, f"    {part['what']}", part)
     if found["each_turn"]:
-        _row(shown, "besides, for each main turn", found["each_turn"])
+        _row(shown, "also, for each main turn", found["each_turn"])
         for part in found["each_turn"]["parts"]:
             _row(shown, f"    {part['what']}", part)
     day = found["day"]

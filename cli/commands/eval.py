@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Data, Json, Key, Url, flags_of, print_json, service
 from openclaw_rl.cli.tables import console, table
 from openclaw_rl.evaluation import charts, dataset, experiment, suites
 from openclaw_rl.evaluation.evaluate import CONVERSATION, SUITES, Work, evaluate
@@ -32,36 +32,62 @@ SECRETS = ("--key", "--user-api-key")
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """The command line, lists still as text. `service` is `None` where no running service is evaluated; `model_name` is
-    what to ask it for (empty: the first model that it lists).
-    """
+    """The command line, lists still as text."""
 
-    service: Service | None
-    model_name: str = ""
-    versions: str = ""
-    models: Sequence[Path] = ()
-    suites: str = ""
-    personas: str = "student"
-    seeds: int = 3
-    problems: int = 36
-    sessions: int = 0
-    task_files: Sequence[Path] = ()
-    dataset: Path | None = None
-    user: str = ""
-    user_api_base: str = ""
-    user_api_key: str = ""
-    comment_words: int = 0
-    max_tokens: int = 512
-    arms: str = ""
-    interactions: int = 24
-    batch_size: int = 8
-    method: str = ""
-    device: str = "auto"
-    out: Path | None = None
-    as_json: bool = False
+    data: Data = ""
+    url: Url = ""
+    key: Key = ""
+    model_name: Annotated[str, typer.Option(help="Model to request at the URL; default: the first listed")] = ""
+    versions: Annotated[str, typer.Option(help="Versions of the running service to compare: 1,5,9")] = ""
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="A checkpoint or model folder, served during the evaluation; may be repeated"),
+    ] = None
+    suite: Annotated[
+        str, typer.Option(help="Suites, comma-separated: conversation, coding, tool-use; default: conversation")
+    ] = ""
+    persona: Annotated[
+        str, typer.Option(help="Personas of the conversation suite, comma-separated: student, ta, teacher")
+    ] = "student"
+    seeds: Annotated[int, typer.Option(help="Number of runs, each with its own tasks and sampling seed")] = 3
+    problems: Annotated[int, typer.Option(help="Number of first replies per persona and seed")] = 36
+    sessions: Annotated[
+        int,
+        typer.Option(help="Maximum number of conversations until satisfied, which the service learns from; 0: none"),
+    ] = 0
+    tasks: Annotated[
+        list[Path] | None,
+        typer.Option(help="JSONL file of your own tasks, a suite named after the file; may be repeated"),
+    ] = None
+    dataset: Annotated[Path | None, typer.Option(help="Your own word problems: JSON or JSONL with GSM8K's fields")] = (
+        None
+    )
+    user: Annotated[str, typer.Option(help="LiteLLM model that plays the personas; default: built-in rules")] = ""
+    user_api_base: Annotated[str, typer.Option(help="Base URL of the model in --user, if not its provider's")] = ""
+    user_api_key: Annotated[str, typer.Option(help="Key of the model in --user, if not in its provider's variable")] = (
+        ""
+    )
+    comment_words: Annotated[
+        int,
+        typer.Option(help="Words of a detailed comment (ta); 0 fits the shipped policy, 100 fits large models"),
+    ] = 0
+    max_tokens: Annotated[int, typer.Option(help="Maximum tokens of a reply in the conversation suite and arms")] = 512
+    arms: Annotated[
+        str,
+        typer.Option(
+            help="Measure learning in separate services, comma-separated: trained, control, placebo, irrelevant"
+        ),
+    ] = ""
+    interactions: Annotated[int, typer.Option(help="Reactions of the user in each arm")] = 24
+    batch_size: Annotated[int, typer.Option(help="Judged turns per step in the arms")] = 8
+    method: Annotated[str, typer.Option(help="Learning method of the arms; default: the default of the setting")] = ""
+    device: Annotated[str, typer.Option(help="Device of the services that this command starts")] = "auto"
+    out: Annotated[Path | None, typer.Option(help="Folder for eval.json and plots")] = None
+    as_json: Json = False
 
 
-def run(options: EvalOptions) -> None:
+@flags_of(EvalOptions)
+def evaluate_policy(options: EvalOptions) -> None:
     """Evaluate, print a table (with `as_json` one JSON line instead), and write `eval.json` and pictures into `out`.
 
     Raises `ConfigError` for options that make no sense before anything runs, `ServiceError`, `ServiceFailed` and
@@ -69,9 +95,9 @@ def run(options: EvalOptions) -> None:
     """
     work = work_of(options)
     trial = experiment_of(options)
-    for model in options.models:
+    for model in options.model or ():
         folder_of(model)  # a path that is no policy ends the command at once
-    served = _served(options.service, options) if options.service is not None else []
+    served = _served(options)
     notices = console(stderr=True, soft_wrap=True)
     result = asyncio.run(_run(options, work, trial, served, lambda line: notices.print(line)))
     pictures = _keep(options.out, result) if options.out else []
@@ -93,17 +119,17 @@ def work_of(options: EvalOptions) -> Work:
     """The requested work, checked. Raises `ConfigError`."""
     if min(options.seeds, options.problems, options.max_tokens) < 1 or min(options.sessions, options.comment_words) < 0:
         raise ConfigError("--seeds, --problems and --max-tokens are at least 1, --sessions and --comment-words 0")
-    named = _names(options.suites or ("" if options.task_files else CONVERSATION), SUITES, "--suite")
+    named = _names(options.suite or ("" if options.tasks else CONVERSATION), SUITES, "--suite")
     found: dict[str, Sequence[suites.SuiteTask]] = {
         name: suites.builtin(name) for name in named if name != CONVERSATION
     }
-    for path in options.task_files:
+    for path in options.tasks or ():
         if path.stem in (*found, *SUITES):
             raise ConfigError(
                 f"--tasks {path}: a suite is called after its file, and {path.stem!r} is taken; rename it"
             )
         found[path.stem] = suites.load(path)
-    personas = _names(options.personas, NAMES, "--persona") if CONVERSATION in named or options.arms else []
+    personas = _names(options.persona, NAMES, "--persona") if CONVERSATION in named or options.arms else []
     work = Work(
         seeds=range(1, options.seeds + 1),
         personas=personas,
@@ -127,15 +153,13 @@ def experiment_of(options: EvalOptions) -> Experiment | None:
     """The learning arms, if any were asked for. Raises `ConfigError`."""
     if not options.arms:
         return None
-    if len(options.models) > 1:
+    if len(options.model or ()) > 1:
         raise ConfigError("--arms begin with one policy: give --model at most once")
     settings: dict[str, str | int | float | bool] = {"device": options.device}
-    if options.models:
-        folder, base = folder_of(options.models[0])
+    for model in options.model or ():
+        folder, base = folder_of(model)
         if base:
-            raise ConfigError(
-                f"--arms begin with a whole model, and {options.models[0]} is an adapter; export it first"
-            )
+            raise ConfigError(f"--arms begin with a whole model, and {model} is an adapter; export it first")
         settings["model"] = str(folder)
     if options.method:
         settings["method"] = options.method
@@ -166,29 +190,34 @@ async def _run(
         result["arms"] = experiment.summary(runs)
         result["curves"] = runs
         return result
-    for model in options.models:
+    for model in options.model or ():
         async with own_target(model, device=options.device) as target:
             result["targets"].append(await evaluate(target, work, say))
     return result
 
 
-def _served(service: Service, options: EvalOptions) -> list[Target]:
-    """The running service's targets: its model, or the versions of it that were asked for, each of which is there."""
+def _served(options: EvalOptions) -> list[Target]:
+    """The running service's targets, where one is evaluated: its model, or the versions of it that were asked for, each
+    of which is there.
+    """
+    if (options.model or options.arms) and not (options.url or options.data or options.versions):
+        return []
+    found = service(options.data, options.url, options.key)
     model = options.model_name
     if not model:
-        listed = [str(entry["id"]) for entry in service.get("/v1/models").get("data", ())]
+        listed = [str(entry["id"]) for entry in found.get("/v1/models").get("data", ())]
         model = next((name for name in listed if "@" not in name), "")
         if not model:
-            raise ConfigError(f"{service.url} lists no model; name one with --model-name")
+            raise ConfigError(f"{found.url} lists no model; name one with --model-name")
     if not options.versions:
-        return [Target(model, service.url, service.key, model)]
+        return [Target(model, found.url, found.key, model)]
     numbers = [number.strip() for number in options.versions.split(",") if number.strip()]
     if not numbers or not all(number.isdecimal() for number in numbers):
         raise ConfigError(f"--versions {options.versions!r}: write numbers with commas, as in 1,5,9")
     names = [f"{model}@{number}" for number in dict.fromkeys(numbers)]
     for name in names:
-        service.get(f"/v1/models/{name}")
-    return [Target(name, service.url, service.key, name) for name in names]
+        found.get(f"/v1/models/{name}")
+    return [Target(name, found.url, found.key, name) for name in names]
 
 
 def _names(text: str, known: Iterable[str], flag: str) -> list[str]:

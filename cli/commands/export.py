@@ -7,14 +7,15 @@ import datetime
 import os
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 import typer
 
+from openclaw_rl.cli.options import Data, settings_of
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.trajectories.trajectory import lossless, plain
 from openclaw_rl.shared.errors import ConfigError
@@ -23,100 +24,97 @@ from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.journal.encoding import encode
 from openclaw_rl.shared.records import Kind
 from openclaw_rl.shared.redaction.redactor import EXTRA, Redactor
-from openclaw_rl.shared.settings.settings import Settings
 
 Format = Literal["json", "jsonl"]
 Record = TypeVar("Record", bound=msgspec.Struct | None)
 
 
+@dataclass
 class Exporter:
     """Writes sessions; `sessions` and `turns` count what was written. `redactor` takes what is private out of them."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        *,
-        kind: Kind | None = None,
-        messages: bool = False,
-        tokens: bool = False,
-        redactor: Redactor | None = None,
-    ) -> None:
-        self._journal = journal
-        self._kind = kind
-        self._messages = messages or tokens
-        self._tokens = tokens
-        self._redactor = redactor
-        self.sessions = self.turns = 0
+    journal: Journal
+    kind: Kind | None
+    messages: bool
+    tokens: bool
+    redactor: Redactor | None
+    sessions: int = 0
+    turns: int = 0
 
     def write(self, session_ids: Sequence[str], out: BinaryIO, form: Format) -> None:
         """Write the sessions that have a turn of the wanted kind."""
         between = b"\n" if form == "jsonl" else b",\n"
         out.write(b"" if form == "jsonl" else b"[\n")
-        before = self.sessions
         for session_id in session_ids:
-            self._session(session_id, out, between if self.sessions > before else b"")
-        out.write(b"\n" if form == "jsonl" and self.sessions > before else b"" if form == "jsonl" else b"\n]\n")
+            self._session(session_id, out, between if self.sessions else b"")
+        out.write(b"\n]\n" if form == "json" else b"\n" if self.sessions else b"")
 
     def _session(self, session_id: str, out: BinaryIO, between: bytes) -> None:
-        written = 0
+        before = self.turns
         for turn in self._turns(session_id):
-            if not written:
-                out.write(between + self._head(session_id))
-            out.write((b", " if written else b"") + encode(turn))
-            written += 1
-        if written:
+            out.write((b", " if self.turns > before else between + self._head(session_id)) + encode(turn))
+            self.turns += 1
+        if self.turns > before:
             out.write(b"]}")
             self.sessions += 1
-            self.turns += written
 
     def _head(self, session_id: str) -> bytes:
         head: dict[str, Any] = {"session_id": session_id}
-        outcome = self._clean(self._journal.outcome(session_id), "detail")
-        if self._messages and outcome is not None:
+        outcome = self._clean(self.journal.outcome(session_id), "detail")
+        if self.messages and outcome is not None:
             head["outcome"] = {"reward": outcome.reward, "detail": outcome.detail}
         return encode(head)[:-1] + b',"turns":['
 
     def _turns(self, session_id: str) -> Iterator[Any]:
-        for turn_id in self._journal.turn_ids(session_id):
-            turn = self._journal.turn(turn_id)
-            if turn is None or (self._kind is not None and turn.kind != self._kind):  # None: forgotten meanwhile
+        for turn_id in self.journal.turn_ids(session_id):
+            turn = self.journal.turn(turn_id)
+            if turn is None or (self.kind is not None and turn.kind != self.kind):  # None: forgotten meanwhile
                 continue
             turn = self._clean(turn, "messages", "tools", "answer")
-            came = self._clean(self._journal.next_state(turn_id), "text")
-            if not self._messages:
+            came = self._clean(self.journal.next_state(turn_id), "text")
+            if not self.messages:
                 yield plain(turn, came)
                 continue
-            said = [self._clean(one, "text") for one in self._journal.feedback_for(turn_id)]
-            judged = self._clean(self._journal.judgement(turn_id), "hint", "reason")
-            yield lossless(turn, came, said, judged, tokens=self._tokens)
+            said = [self._clean(one, "text") for one in self.journal.feedback_for(turn_id)]
+            judged = self._clean(self.journal.judgement(turn_id), "hint", "reason")
+            yield lossless(turn, came, said, judged, tokens=self.tokens)
 
     def _clean(self, record: Record, *fields: str) -> Record:
         """The record with these fields redacted; `None` stays."""
-        if self._redactor is None or record is None:
+        if self.redactor is None or record is None:
             return record
         changed: Record = msgspec.structs.replace(
-            record, **{name: self._redactor.value(getattr(record, name)) for name in fields}
+            record, **{name: self.redactor.value(getattr(record, name)) for name in fields}
         )
         return changed
 
 
 def export(
-    settings: Settings,
-    file: Path | None,
-    *,
-    sessions: Sequence[str] = (),
-    since: str = "",
-    form: Format | None = None,
-    kind: Kind | None = None,
-    messages: bool = False,
-    tokens: bool = False,
-    redact: bool | None = None,
-    force: bool = False,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to write; default: stdout")] = None,
+    session: Annotated[list[str] | None, typer.Option(help="Only this session; may be repeated")] = None,
+    since: Annotated[str, typer.Option(metavar="DATE", help="Only sessions active since this day: 2026-05-01")] = "",
+    form: Annotated[
+        Literal["json", "jsonl"] | None,
+        typer.Option("--format", help="Format; default: by the file's extension, else json"),
+    ] = None,
+    kind: Annotated[
+        Literal["main", "side", "all"], typer.Option(help="Only main turns, only side turns, or all")
+    ] = "all",
+    messages: Annotated[bool, typer.Option("--messages", help="Add the exact messages to the texts")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="As --messages, with token ids and logprobs")] = False,
+    redact: Annotated[
+        bool | None,
+        typer.Option(
+            "--redact/--no-redact", help="Remove secrets and personal data; default: if the extra is installed"
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file")] = False,
+    data: Data = "",
 ) -> None:
     """Write the sessions of the data folder's journal to `file`, or stdout; what was written goes to stderr. Raises
     `ConfigError`.
     """
-    settings = as_served(settings)
+    settings = as_served(settings_of(data))
     path = Path(settings.serve.journal_path)
     if "://" not in str(settings.serve.journal_path) and not path.exists():
         raise ConfigError(f"there is no journal at {path}; name the service's data folder with --data")
@@ -124,20 +122,21 @@ def export(
     redactor = _redactor(redact, tokens=tokens)
     if form is None:
         form = "jsonl" if file is not None and file.suffix.lower() in (".jsonl", ".ndjson") else "json"
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         chosen = journal.session_ids(after)
-        if sessions:
-            missing = sorted(set(sessions) - set(journal.session_ids()))
+        if session:
+            missing = sorted(set(session) - set(journal.session_ids()))
             if missing:
                 raise ConfigError(f"the journal has no session {', '.join(missing)}; openclaw-rl sessions lists them")
-            chosen = [session_id for session_id in chosen if session_id in set(sessions)]
-        exporter = Exporter(journal, kind=kind, messages=messages, tokens=tokens, redactor=redactor)
+            chosen = [session_id for session_id in chosen if session_id in session]
+        exporter = Exporter(journal, None if kind == "all" else kind, messages or tokens, tokens, redactor)
         with _target(file, force=force) as out:
             exporter.write(chosen, out, form)
     where = "stdout" if file is None else str(file)
     typer.echo(f"exported {exporter.sessions} sessions with {exporter.turns} turns to {where}", err=True)
     if redactor is not None:
-        typer.echo(f"redacted: {_counted(redactor.found) or 'nothing was found'}", err=True)
+        found = ", ".join(f"{count} {kind}" for kind, count in redactor.found.most_common())
+        typer.echo(f"redacted: {found or 'nothing was found'}", err=True)
 
 
 def _redactor(redact: bool | None, *, tokens: bool) -> Redactor | None:
@@ -155,10 +154,6 @@ def _redactor(redact: bool | None, *, tokens: bool) -> Redactor | None:
             err=True,
         )
     return found
-
-
-def _counted(found: Counter[str]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in found.most_common())
 
 
 def _time(since: str) -> float:

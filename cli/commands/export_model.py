@@ -9,18 +9,18 @@ import asyncio
 import contextlib
 import json
 import shutil
-import uuid
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from openclaw_rl.cli.model_files import local_folder, provided_tokenizer
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Data, Json, print_json, settings_of
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.shared.backends import create_trainer
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.files import atomic_folder
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.cloud import CLOUDS
@@ -33,42 +33,44 @@ _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json"
 
 
 def export_model(
-    settings: Settings,
-    folder: Path,
-    *,
-    number: int | None = None,
-    adapter: bool = False,
-    force: bool = False,
-    as_json: bool = False,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; must be empty or new")],
+    version: Annotated[
+        int | None, typer.Option(min=0, help="Version; 0 is the base; default: the live version")
+    ] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Only the PEFT adapter, not merged")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model in the folder")] = False,
+    data: Data = "",
+    as_json: Json = False,
 ) -> None:
-    """Write version `number` (default: the live one) to `folder`: whole weights, or with `adapter`, and always of a
-    cloud backend, what was learned alone. Raises `ConfigError` for what cannot be, `TrainerError`.
+    """Write a version to `folder`: whole weights, or with `adapter`, and always of a cloud backend, the adapter alone.
+    Raises `ConfigError` for what cannot be, `TrainerError`.
     """
     _check(folder, force=force)
-    settings = as_served(settings)
-    version = _version(settings, number)
-    if version.number and not (Path(version.checkpoint) / _SERVED).is_dir():
+    settings = as_served(settings_of(data))
+    found = _version(settings, version)
+    if found.number and not (Path(found.checkpoint) / _SERVED).is_dir():
         raise ConfigError(
-            f"the files of version {version.number} are gone (keep_checkpoints = "
+            f"the files of version {found.number} are gone (keep_checkpoints = "
             f"{settings.learning.keep_checkpoints}); openclaw-rl versions lists those that are there"
         )
-    meta = _json(Path(version.checkpoint) / "meta.json") if version.number else {}
+    meta = _json(Path(found.checkpoint) / "meta.json") if found.number else {}
     if meta.get("trainer") in CLOUDS or (not meta and settings.engine.is_cloud):
         adapter = True  # the base's weights are the provider's
         changes = {"backend": meta["trainer"], "model": meta["model"]} if meta else {}
-        _write_downloaded(settings.replace(**changes), version, folder)
+        _write_downloaded(settings.replace(**changes), found, folder)
     else:
-        settings = _as_trained(settings, version)
+        settings = _as_trained(settings, found)
         if adapter:
-            _write_adapter(settings, version, folder)
+            _write_adapter(settings, found, folder)
         else:
-            asyncio.run(_write_merged(settings, version, folder))
-    _readable(folder)
+            asyncio.run(_write_merged(settings, found, folder))
+    for file in folder.iterdir():
+        file.chmod(0o644)
     if as_json:
-        print_json({"version": version.number, "folder": str(folder), "form": "adapter" if adapter else "model"})
+        print_json({"version": found.number, "folder": str(folder), "form": "adapter" if adapter else "model"})
         return
-    what = "adapter, to be loaded with peft beside its base" if adapter else "model, whole"
-    typer.echo(f"version {version.number} is in {folder}: {what}")
+    what = "adapter, to be loaded with peft and its base" if adapter else "model, whole"
+    typer.echo(f"version {found.number} is in {folder}: {what}")
 
 
 def _check(folder: Path, *, force: bool) -> None:
@@ -82,22 +84,19 @@ def _check(folder: Path, *, force: bool) -> None:
 
 
 def _version(settings: Settings, number: int | None) -> PolicyVersion:
-    path = Path(settings.serve.journal_path)
+    path, base = Path(settings.serve.journal_path), PolicyVersion(number=0, parent=None, state="live", checkpoint="")
     if "://" not in str(path) and not path.exists():
-        if number != 0:
-            raise ConfigError(
-                f"there is no journal at {path}; name the service's data folder with --data, or write the base with "
-                "--version 0"
-            )
-        return PolicyVersion(number=0, parent=None, state="live", checkpoint="")
-    with contextlib.closing(Journal.open(settings.serve.journal_path)) as journal:
-        if number is None:
-            live = journal.live_version()
-            return live or PolicyVersion(number=0, parent=None, state="live", checkpoint="")
-        found = journal.version(number)
+        if number == 0:
+            return base
+        raise ConfigError(
+            f"there is no journal at {path}; name the service's data folder with --data, or write the base with "
+            "--version 0"
+        )
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
+        found = journal.live_version() if number is None else journal.version(number)
     if found is None and number:
         raise ConfigError(f"there is no version {number}; openclaw-rl versions lists those that are")
-    return found or PolicyVersion(number=0, parent=None, state="live", checkpoint="")
+    return found or base
 
 
 def _as_trained(settings: Settings, version: PolicyVersion) -> Settings:
@@ -141,7 +140,7 @@ async def _write_merged(settings: Settings, version: PolicyVersion, folder: Path
 
 
 def _write_downloaded(settings: Settings, version: PolicyVersion, folder: Path) -> None:
-    """The adapter from the provider, with the tokenizer's files beside it."""
+    """The adapter from the provider, with the tokenizer's files."""
     if not version.number:
         raise ConfigError(
             f"version 0 is {settings.engine.model} itself, which stays with its provider: name a later version"
@@ -152,37 +151,25 @@ def _write_downloaded(settings: Settings, version: PolicyVersion, folder: Path) 
     if problem is not None:
         raise ConfigError(str(problem))
     asyncio.run(_write_merged(settings, version, folder))
-    tokenizer = Path(provided_tokenizer(settings) or settings.engine.model)
-    for pattern in _TOKENIZER_FILES:
-        for file in tokenizer.glob(pattern):
-            shutil.copy(file, folder)
+    _copy_tokenizer(provided_tokenizer(settings) or settings.engine.model, folder)
 
 
 def _write_adapter(settings: Settings, version: PolicyVersion, folder: Path) -> None:
-    """The adapter as engines load it, with the tokenizer's files beside it."""
+    """The adapter as engines load it, with the tokenizer's files."""
     served = Path(version.checkpoint) / _SERVED
     if not version.number:
         raise ConfigError("version 0 is the base itself and has no adapter; leave --adapter out")
     if not (served / _ADAPTER).is_file():
         raise ConfigError(f"version {version.number} was trained as a whole (lora = false); leave --adapter out")
-    scratch = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        shutil.copytree(served, scratch)
-        for pattern in _TOKENIZER_FILES:
-            for file in Path(settings.engine.tokenizer_path).glob(pattern):
-                shutil.copy(file, scratch)
-        if folder.exists():
-            shutil.rmtree(folder)
-        scratch.rename(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be written: {error}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with atomic_folder(folder) as scratch:
+        shutil.copytree(served, scratch, dirs_exist_ok=True)
+        _copy_tokenizer(settings.engine.tokenizer_path, scratch)
 
 
-def _readable(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.chmod(0o644)
+def _copy_tokenizer(source: str, folder: Path) -> None:
+    for pattern in _TOKENIZER_FILES:
+        for file in Path(source).glob(pattern):
+            shutil.copy(file, folder)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 from openclaw_rl.shared.errors import ConfigError
 
 
-def feedback(service: Service, *, turn: str, session: str, good: bool, bad: bool, text: str, as_json: bool) -> None:
+def feedback(
+    turn: Annotated[str, typer.Argument(metavar="[TURN]", help="Turn or completion id; without it use --session")] = "",
+    text: Annotated[str, typer.Argument(help="A comment; a complaint becomes a hint")] = "",
+    session: Annotated[str, typer.Option("--session", help="Give feedback on the last main turn of this session")] = "",
+    good: Annotated[bool, typer.Option("--good", help="Thumbs up")] = False,
+    bad: Annotated[bool, typer.Option("--bad", help="Thumbs down")] = False,
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
+) -> None:
     """Send a thumb, a comment or both. Raises `ConfigError` when it is not clear which answer or thumb is meant."""
     if session and turn and not text:
         turn, text = "", turn  # with --session the only word is the comment
@@ -24,7 +35,7 @@ def feedback(service: Service, *, turn: str, session: str, good: bool, bad: bool
         body["thumb"] = "up" if good else "down"
     if text:
         body["text"] = text
-    answer = service.send("POST", "/rl/feedback", body)
+    answer = service(data, url, key).send("POST", "/rl/feedback", body)
     if as_json:
         print_json(answer)
         return

@@ -6,13 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from openclaw_rl.cli.client import ServiceError
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Data, Json, print_json, settings_of
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.trajectories.imported import Importer
 from openclaw_rl.cli.trajectories.trajectory import FileSession, TrajectoryError, sessions_in
@@ -36,13 +36,20 @@ class Imported(msgspec.Struct):
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
 
 
-def import_files(settings: Settings, files: Sequence[Path], *, engine: str = "", as_json: bool = False) -> None:
+def import_files(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Trajectory files, .json or .jsonl")],
+    engine_url: Annotated[
+        str, typer.Option(help="Engine that scores the turns; default: that of the data folder")
+    ] = "",
+    data: Data = "",
+    as_json: Json = False,
+) -> None:
     """Import the files, each completely or, if it has a fault, not at all. Raises `TrajectoryError`, `ServiceError`,
     `EngineError`, `JournalError`.
     """
-    settings = as_served(settings)
-    if engine:
-        settings = settings.replace(engine_url=engine.rstrip("/"))
+    settings = as_served(settings_of(data))
+    if engine_url:
+        settings = settings.replace(engine_url=engine_url.rstrip("/"))
     if not settings.engine.url:
         raise ServiceError(
             f"no engine runs on the data folder {settings.serve.data}, and imported answers need its scores: start the "
@@ -53,7 +60,7 @@ def import_files(settings: Settings, files: Sequence[Path], *, engine: str = "",
         asyncio.run(_import(settings, files, reports))
     finally:
         if as_json:
-            print_json({"files": [_builtin(one) for one in reports]})
+            print_json({"files": [msgspec.structs.asdict(one) for one in reports]})
         else:
             for one in reports:
                 _show(one)
@@ -65,7 +72,7 @@ async def _import(settings: Settings, files: Sequence[Path], reports: list[Impor
         info = await _ask(engine, settings)
         served = info.model_path if Path(info.model_path).is_dir() else settings.engine.model
         prompter = await asyncio.to_thread(Prompter.from_settings, settings.replace(model=served))
-        journal = AsyncJournal.open(settings.serve.journal_path)
+        journal = AsyncJournal(settings.serve.journal_path)
         try:
             context = settings.engine.context_length or info.context_length
             importer = Importer(journal, engine, prompter, policy=settings.serve.model_name, context=context)
@@ -110,10 +117,6 @@ async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
             f"the engine at {settings.engine.url} does not answer ({error}), and imported answers need its scores: "
             "start the service with openclaw-rl serve"
         ) from error
-
-
-def _builtin(done: Imported) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(done), "left_out": dict(done.left_out)}
 
 
 def _show(done: Imported) -> None:

@@ -1,18 +1,29 @@
-"""`openclaw-rl rollback [N]`: an older version serves again, and learning goes on from it."""
+"""`openclaw-rl rollback [N]`: an older version serves again, and learning continues from it."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from openclaw_rl.cli.client import Service, ServiceError
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 
 
-def rollback(service: Service, number: int | None, *, as_json: bool) -> None:
+def rollback(
+    number: Annotated[
+        int | None, typer.Argument(metavar="[N]", min=0, help="Version to serve; default: parent of the live version")
+    ] = None,
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
+) -> None:
     """Make a version live, by default the one that the live version was made from. Raises `ServiceError`."""
+    asked = service(data, url, key)
     if number is None:
-        number = _parent(service)
-    answer = service.send("POST", f"/rl/versions/{number}/promote")
+        number = _parent(asked)
+    answer = asked.send("POST", f"/rl/versions/{number}/promote")
     if as_json:
         print_json(answer)
         return
@@ -22,13 +33,13 @@ def rollback(service: Service, number: int | None, *, as_json: bool) -> None:
         return
     typer.echo(f"version {number} is live instead of version {before}")
     if answer["engine"] == "serves it":
-        typer.echo("New requests use it from now on; the learner goes on from it.")
+        typer.echo("New requests use it from now on; the learner continues from it.")
     else:
         typer.echo(f"The engine takes it when it is back: {answer['engine']}")
 
 
-def _parent(service: Service) -> int:
-    rows = service.get("/rl/versions")["versions"]
+def _parent(asked: Service) -> int:
+    rows = asked.get("/rl/versions")["versions"]
     live = next((row for row in rows if row["state"] == "live"), None)
     if live is None:
         raise ServiceError("There is no live version yet: the learner has not started.")

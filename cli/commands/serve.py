@@ -7,20 +7,25 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from openclaw_rl.cli.connect import provider_entry
+from openclaw_rl.cli.client import Service, ServiceError
+from openclaw_rl.cli.connect.provider_entry import curl_line, provider_entry
 from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
-from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load, parse_flags
 
 _WORK = {
     "engine": "engine loads the policy",
@@ -31,17 +36,31 @@ _WORK = {
 }
 
 
-def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str] | None = None) -> None:
-    """Run until interrupted. `flags` are those that the settings were read with. Raises `ConfigError` for what is wrong
-    with the settings, `ChildFailed` when a part cannot start.
+def serve(
+    context: typer.Context,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Run only this part: proxy, engine or learner; may be repeated")
+    ] = None,
+) -> None:
+    """The command: `run` with the settings of its flags."""
+    unknown = set(only or ()) - set(ROLES)
+    if unknown:
+        raise ConfigError(f"--only {', '.join(sorted(unknown))}: no such part; choose from {', '.join(ROLES)}")
+    flags = parse_flags(context.args)
+    settings, _ = load(flags)
+    for line in aliases.notes(os.environ):
+        typer.echo(line, err=True)
+    run(settings, only or ROLES, flags)
+
+
+def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> None:
+    """Run these parts until interrupted. `flags` are those that the settings were read with. Raises `ConfigError` for
+    wrong settings, `ChildFailed` when a part cannot start.
     """
     out = console(soft_wrap=True)
     notices = console(stderr=True, soft_wrap=True)
-
-    def say(line: str) -> None:
-        notices.print(line)
-
-    plan = preflight.ready(settings, only or ROLES, flags or {}, say)
+    say: Callable[[str], None] = notices.print
+    plan = preflight.ready(settings, roles, flags, say)
     if "learner" in plan.roles:
         check_start(plan.settings)
     supervisor = Supervisor(plan, say=say)
@@ -78,11 +97,7 @@ def serve(settings: Settings, only: Sequence[str] = (), flags: Mapping[str, str]
 
 def announce(out: Console, supervisor: Supervisor) -> None:
     """How to reach the service that just came up."""
-    settings = supervisor.settings
-
-    def show(text: str = "") -> None:
-        out.print(text)
-
+    settings, show = supervisor.settings, out.print
     if "proxy" not in supervisor.roles:
         show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.serve.data}")
         if "engine" in supervisor.roles:
@@ -90,17 +105,16 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         return
     show(f"URL  {supervisor.url}/v1")
     show(f"key  {settings.serve.key}")
+    service = Service(supervisor.url, settings.serve.key)
     try:
-        provider = provider_entry.provider_entry(
-            settings, supervisor.url, settings.serve.key, provider_entry.served_model(settings, supervisor.url)
-        )
-    except EngineError as error:
+        provider = provider_entry(settings, service)
+    except ServiceError as error:
         show(f"The provider entry for openclaw.json is not known yet: {error}")
     else:
         show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
         show(json.dumps(provider, indent=2))
     show("\nTry it:")
-    show(provider_entry.curl_line(settings, supervisor.url, settings.serve.key))
+    show(curl_line(settings, service))
     elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"
     show(f"\nLogs are in {settings.serve.data / 'logs'}. Ctrl-C stops the service.")
     show(f"In another shell: {_program()} status{elsewhere}\n")

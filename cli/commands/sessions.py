@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from openclaw_rl.cli.client import Service, ServiceError
-from openclaw_rl.cli.options import print_json
+import typer
+
+from openclaw_rl.cli.client import ServiceError
+from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 from openclaw_rl.cli.tables import ago, console, score, table
 
 
-def sessions(service: Service, session: str, *, limit: int, offset: int, as_json: bool) -> None:
+def sessions(
+    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="Show this session with its turns")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Number of sessions to list")] = 20,
+    offset: Annotated[int, typer.Option(min=0, help="Number of sessions to skip")] = 0,
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
+) -> None:
     """List the sessions, or show one with its turns."""
+    asked = service(data, url, key)
     if session:
         if session in (".", ".."):  # a URL cannot hold them, and no session is called so
             raise ServiceError(f"There is no session {session!r}.")
-        found = service.get(f"/rl/sessions/{quote(session, safe='')}")
+        found = asked.get(f"/rl/sessions/{quote(session, safe='')}")
         print_json(found) if as_json else _one(found)
         return
-    answer = service.get("/rl/sessions", limit=limit, offset=offset)
+    answer = asked.get("/rl/sessions", limit=limit, offset=offset)
     if as_json:
         print_json(answer)
         return
@@ -77,10 +88,10 @@ def _parents(turns: Sequence[Mapping[str, Any]], numbers: Mapping[str, str]) -> 
     for turn in turns:
         parent, reason = turn["parent_turn_id"], turn["parent_reason"]
         if parent is None:
-            reasons.setdefault(f"no turn before it: {reason}", []).append(numbers[turn["turn_id"]])
+            reason = f"no turn before it: {reason}"
         elif parent not in numbers:
-            reasons.setdefault(f"after {parent} of another session", []).append(numbers[turn["turn_id"]])
-        elif reason:
+            reason = f"after {parent} of another session"
+        if reason:
             reasons.setdefault(reason, []).append(numbers[turn["turn_id"]])
     for reason, which in reasons.items():
         yield f"{', '.join(which)}: {reason}"

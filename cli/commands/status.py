@@ -6,19 +6,27 @@ from typing import Any
 
 from rich.console import Console
 
-from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.costs.spending import spending_line
+from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service, settings_of
+from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.tables import console, table
 
 
-def status(service: Service, *, as_json: bool, spending: str = "") -> None:
+def status(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
     """Ask the service and show its answer, with the day's spending at a cloud backend."""
-    answer = service.get("/rl/status")
+    found = service(data, url, key)
+    answer = found.get("/rl/status")
     if as_json:
         print_json(answer)
         return
+    # The ledger of another machine cannot be read.
+    show(found.url, answer, "" if url else spending_line(as_served(settings_of(data))))
+
+
+def show(url: str, answer: dict[str, Any], spending: str) -> None:
+    """Show the answer of the service at `url`."""
     out = console()
-    _headline(out, service.url, answer, spending)
+    _headline(out, url, answer, spending)
     _classes(out, answer.get("classes", ()))
     _processes(out, answer.get("processes", {}))
 

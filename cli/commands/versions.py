@@ -6,14 +6,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 from openclaw_rl.cli.tables import console, table
 
 
-def versions(service: Service, *, as_json: bool) -> None:
+def versions(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
     """Ask for the versions and list them."""
-    answer = service.get("/rl/versions")
+    answer = service(data, url, key).get("/rl/versions")
     if as_json:
         print_json(answer)
         return

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
+import typer
 
-from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.options import print_json
+from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 from openclaw_rl.cli.tables import ago, console, score, table
 from openclaw_rl.proxy.conversation.classify import describe
 from openclaw_rl.shared.messages.normalize import is_internal_context
@@ -18,9 +18,15 @@ from openclaw_rl.shared.records import Sampling
 _VOTE_CHARACTERS = 1000
 
 
-def why(service: Service, turn_id: str, *, as_json: bool) -> None:
-    """Ask for everything known of the turn and tell it."""
-    known = service.get(f"/rl/turns/{quote(turn_id, safe='')}")
+def why(
+    turn: Annotated[str, typer.Argument(help="Turn id (turn_…) or the id of a completion (chatcmpl-…)")],
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
+) -> None:
+    """Ask for everything known of the turn and show it."""
+    known = service(data, url, key).get(f"/rl/turns/{quote(turn, safe='')}")
     if as_json:
         print_json(known)
         return
@@ -46,7 +52,7 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
         how = f" ({turn['parent_reason']})" if turn["parent_reason"] else ""
         yield f"It continues {turn['parent_turn_id']}{how}."
         if known.get("extends_parent"):
-            yield "Its prompt goes on from the very tokens of that turn."
+            yield "Its prompt continues the very tokens of that turn."
         elif known.get("extends_parent") is False:
             yield "Its prompt does not begin with the tokens of that turn: history or spelling differ."
     else:
@@ -138,16 +144,13 @@ def _learned(known: Mapping[str, Any]) -> Iterator[str]:
             case "consumed":
                 yield f"Version {sample['version']} ({sample['version_state']}) learned from it."
             case "quarantined":
-                yield f"Its sample was set aside{_of(sample['version'])}."
+                by = "" if sample["version"] is None else f" with version {sample['version']}"
+                yield f"Its sample was set aside{by}."
     aside = known.get("quarantine")
     if aside:
         yield f"It is set aside: {aside['reason']}."
     if not samples and not aside:
         yield "Nothing has learned from it."
-
-
-def _of(version: int | None) -> str:
-    return "" if version is None else f" with version {version}"
 
 
 def _details(turn: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -52,17 +52,16 @@ class ServiceAccess(msgspec.Struct, frozen=True, kw_only=True):
         return model
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class Wanted(msgspec.Struct):
     """The values that a file should have, and notes for its owner."""
 
-    values: Mapping[Place, Any]
-    notes: Sequence[str] = ()
+    values: dict[Place, Any] = {}
+    notes: list[str] = []
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """A program that its configuration file connects."""
+    """A program that its configuration file connects. `file` finds that from the environment variables."""
 
-    name: str
     file: Callable[[Mapping[str, str]], Path]
     wanted: Callable[[Mapping[str, Any], ServiceAccess], Wanted]
     afterwards: str
@@ -91,72 +90,72 @@ def _openclaw_file(environ: Mapping[str, str]) -> Path:
 
 def _openclaw(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
     chosen = f"{PROVIDER}/{offer.model['id']}"
-    values, notes = _openclaw_provider(config, offer)
+    wanted = Wanted()
+    _openclaw_provider(wanted, config, offer)
     included = _included(config)
     if not _get(config, "models", "mode") and not included.keys() & {(), ("models",)}:
-        values["models", "mode"] = "merge"
+        wanted.values["models", "mode"] = "merge"
     model = ("agents", "defaults", "model")
-    values[model if isinstance(_get(config, *model), str) else (*model, "primary")] = chosen
+    wanted.values[model if isinstance(_get(config, *model), str) else (*model, "primary")] = chosen
     allowed = _list(config, *_POLICY_PLACE)
     if allowed and chosen not in allowed and f"{PROVIDER}/*" not in allowed:
-        values[_POLICY_PLACE] = [*allowed, chosen]
+        wanted.values[_POLICY_PLACE] = [*allowed, chosen]
     for name, agent in _openclaw_agents(config):
         own = agent.get("model")
         own = own.get("primary") if isinstance(own, Mapping) else own
         if own and own != chosen:
-            notes.append(f"agent {name} keeps its own model ({own})")
+            wanted.notes.append(f"agent {name} keeps its own model ({own})")
     if offer.extension:
-        plugin, plugin_notes = _openclaw_extension(config)
-        values |= plugin
-        notes += plugin_notes
+        _openclaw_extension(wanted, config)
     if included:
         takes = ", ".join(f"{'.'.join(place) or 'the file'} takes in {files}" for place, files in included.items())
-        notes.append(
+        wanted.notes.append(
             f"{takes} ($include), which connect does not read: its own values win over included ones, and lists are "
             "joined. Look there for models.mode, models.providers.clawrl, modelPolicy.allow, plugins.allow, "
             "plugins.deny and agents with their own model. OpenClaw itself (plugins install, config set) does not "
             "write a section that has both: install the extension first, or move our lines into the included file"
         )
-    return Wanted(values=values, notes=notes)
+    return wanted
 
 
-def _openclaw_provider(config: Mapping[str, Any], offer: ServiceAccess) -> tuple[dict[Place, Any], list[str]]:
-    values, notes = _entry(config, _PROVIDER_PLACE, offer.provider)
+def _openclaw_provider(wanted: Wanted, config: Mapping[str, Any], offer: ServiceAccess) -> None:
+    _add_entry(wanted, config, _PROVIDER_PLACE, offer.provider)
     place = (*_PROVIDER_PLACE, "models")
-    if place not in values:
-        return values, notes
+    if place not in wanted.values:
+        return
     if _is_include(_get(config, *place)):
-        del values[place]
-        return values, notes
+        del wanted.values[place]
+        return
     there = _list(config, *place)
     mine = [model for model in there if isinstance(model, Mapping) and model.get("id") == offer.model["id"]]
-    values[place] = [_model(model, offer.model) if model in mine else model for model in there]
-    if not mine:
-        values[place].append(dict(offer.model))
+    wanted.values[place] = [
+        {**model, **offer.model, **{name: model[name] for name in ("name", "cost") if name in model}}
+        if model in mine
+        else model
+        for model in there
+    ] + ([] if mine else [dict(offer.model)])
     for name in ("baseUrl", "api"):
-        notes += [
+        wanted.notes += [
             f"{'.'.join(place)}: {offer.model['id']} has its own {name} ({model[name]}), which is used instead of ours"
             for model in mine
             if model.get(name, offer.provider.get(name)) != offer.provider.get(name)
         ]
-    return values, notes
 
 
-def _openclaw_extension(config: Mapping[str, Any]) -> tuple[dict[Place, Any], list[str]]:
+def _openclaw_extension(wanted: Wanted, config: Mapping[str, Any]) -> None:
     entry = ("plugins", "entries", EXTENSION)
-    values: dict[Place, Any] = {(*entry, "enabled"): True, (*entry, "hooks", "allowConversationAccess"): True}
-    notes = [
+    wanted.values |= {(*entry, "enabled"): True, (*entry, "hooks", "allowConversationAccess"): True}
+    wanted.notes.append(
         "the plugin entry takes effect once the extension is installed (docs/openclaw.md); only /good, /bad and /rl in "
         "the chat need it"
-    ]
+    )
     allowed = _list(config, "plugins", "allow")
     if _ids(allowed) and EXTENSION not in _ids(allowed):  # an empty list lets every plugin in
-        values["plugins", "allow"] = [*allowed, EXTENSION]
+        wanted.values["plugins", "allow"] = [*allowed, EXTENSION]
     if EXTENSION in _ids(_list(config, "plugins", "deny")):
-        notes.append(f"plugins.deny lists {EXTENSION}: the extension does not load until you take it out there")
+        wanted.notes.append(f"plugins.deny lists {EXTENSION}: the extension does not load until you take it out there")
     if _get(config, "plugins", "enabled") is False:
-        notes.append("plugins.enabled is false: the extension does not load until you change that")
-    return values, notes
+        wanted.notes.append("plugins.enabled is false: the extension does not load until you change that")
 
 
 def _openclaw_agents(config: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -164,8 +163,8 @@ def _openclaw_agents(config: Mapping[str, Any]) -> list[tuple[str, Mapping[str, 
     entries, listed = _get(config, "agents", "entries"), _get(config, "agents", "list")
     keyed = list(entries.items()) if isinstance(entries, Mapping) else []
     if isinstance(listed, list):
-        keyed += [(str(agent.get("id", number)), agent) for number, agent in enumerate(listed) if _is_object(agent)]
-    return [(name, agent) for name, agent in keyed if _is_object(agent)]
+        keyed += [(str(_get(agent, "id") or number), agent) for number, agent in enumerate(listed)]
+    return [(name, agent) for name, agent in keyed if isinstance(agent, Mapping)]
 
 
 def _included(config: Mapping[str, Any]) -> dict[Place, str]:
@@ -173,19 +172,12 @@ def _included(config: Mapping[str, Any]) -> dict[Place, str]:
     paths = [place[:depth] for place in _READ_PLACES for depth in range(len(place) + 1)]
     found = [(place, _get(config, *place)) for place in dict.fromkeys(paths)]
     found += [(("agents", name), agent) for name, agent in _openclaw_agents(config)]
-    return {place: _files(here["$include"]) for place, here in found if _is_include(here)}
-
-
-def _files(included: Any) -> str:
-    return " and ".join(map(str, included)) if isinstance(included, list) else str(included)
+    files = {place: here["$include"] for place, here in found if _is_include(here)}
+    return {place: " and ".join(map(str, one if isinstance(one, list) else [one])) for place, one in files.items()}
 
 
 def _ids(plugins: Sequence[Any]) -> set[str]:
     return {plugin.strip().lower() for plugin in plugins if isinstance(plugin, str)} - {""}
-
-
-def _model(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    return {**there, **ours, **{name: there[name] for name in ("name", "cost") if name in there}}
 
 
 def _nanobot(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
@@ -200,51 +192,45 @@ def _nanobot(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
     }
     presets = _spelled("modelPresets", config)
     active = _spelled("modelPreset", _get(config, "agents", "defaults"))
-    provided, notes = _entry(config, ("providers", PROVIDER), provider, keep=("displayName",))
-    chosen, _ = _entry(config, (presets, PROVIDER), preset)
-    return Wanted(values={**provided, **chosen, ("agents", "defaults", active): PROVIDER}, notes=notes)
+    wanted = Wanted()
+    _add_entry(wanted, config, ("providers", PROVIDER), provider, keep=("displayName",))
+    _add_entry(wanted, config, (presets, PROVIDER), preset)
+    wanted.values["agents", "defaults", active] = PROVIDER
+    return wanted
 
 
-def _entry(
-    config: Mapping[str, Any], place: Place, wanted: Mapping[str, Any], *, keep: Sequence[str] = ()
-) -> tuple[dict[Place, Any], list[str]]:
-    """The whole entry where there is none, else its keys one by one: other keys stay, so do those of `keep` that are
-    set, and an API key that refers to a secret (with a note).
+def _add_entry(
+    wanted: Wanted, config: Mapping[str, Any], place: Place, entry: Mapping[str, Any], *, keep: Sequence[str] = ()
+) -> None:
+    """Want the whole entry where there is none, else its keys one by one: other keys stay, so do those of `keep` that
+    are set, and an API key that refers to a secret (with a note).
     """
     there = _get(config, *place)
     if there is None:
-        return {place: dict(wanted)}, []
+        wanted.values[place] = dict(entry)
+        return
     own = there if isinstance(there, Mapping) else {}
-    values: dict[Place, Any] = {}
-    notes = []
-    for name, value in wanted.items():
+    for name, value in entry.items():
         spelled = _spelled(name, own)
-        if name == "apiKey" and _is_reference(own.get(spelled)):
-            notes.append(
+        key = own.get(spelled)
+        refers = isinstance(key, Mapping) or (isinstance(key, str) and _REFERENCE.fullmatch(key.strip()))
+        if name == "apiKey" and refers:
+            wanted.notes.append(
                 f"{'.'.join((*place, spelled))} names a secret kept elsewhere and stays: it must be the service's key, "
                 "which openclaw-rl connect without a name shows"
             )
         elif name not in keep or spelled not in own:
-            values[(*place, spelled)] = value
-    return values, notes
+            wanted.values[(*place, spelled)] = value
 
 
 def _spelled(name: str, there: Any) -> str:
     """The name as the file spells it: nanobot reads model_preset as it reads modelPreset."""
     snake = re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
-    return snake if _is_object(there) and snake in there and name not in there else name
-
-
-def _is_reference(key: Any) -> bool:
-    return _is_object(key) or (isinstance(key, str) and _REFERENCE.fullmatch(key.strip()) is not None)
+    return snake if isinstance(there, Mapping) and snake in there and name not in there else name
 
 
 def _is_include(value: Any) -> bool:
-    return _is_object(value) and "$include" in value
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, Mapping)
+    return isinstance(value, Mapping) and "$include" in value
 
 
 def _get(config: Mapping[str, Any], *place: str) -> Any:
@@ -267,24 +253,14 @@ def _list(config: Mapping[str, Any], *place: str) -> list[Any]:
 
 
 CLIENTS = {
-    client.name: client
-    for client in (
-        Client(
-            name="openclaw",
-            file=_openclaw_file,
-            wanted=_openclaw,
-            afterwards="A running gateway rereads the file. Talk to it as always.",
-        ),
-        Client(
-            name="nanobot",
-            file=lambda environ: Path("~/.nanobot/config.json"),
-            wanted=_nanobot,
-            afterwards="Start nanobot again (nanobot agent, nanobot gateway) and talk to it as always.",
-        ),
-    )
+    "openclaw": Client(
+        file=_openclaw_file,
+        wanted=_openclaw,
+        afterwards="A running gateway rereads the file. Talk to it as always.",
+    ),
+    "nanobot": Client(
+        file=lambda environ: Path("~/.nanobot/config.json"),
+        wanted=_nanobot,
+        afterwards="Start nanobot again (nanobot agent, nanobot gateway) and talk to it as always.",
+    ),
 }
-
-
-def file_of(client: Client, given: str) -> Path:
-    """The client's file: the one that is given, else where the client itself looks."""
-    return Path(given) if given else client.file(os.environ)

@@ -81,7 +81,8 @@ class ConfigFile:
         if self._bytes is not None and not self._is_ours(known):
             copied = self._keep(self._bytes).name
             record.backup, record.edited = (copied, False) if known is None else (known.backup, True)
-        written = _encode(content)
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        written = text.encode(errors="backslashreplace")  # halves of characters, as json5 reads escaped ones
         record.written = _digest(content)
         _replace(self._record_path, msgspec.json.encode(record), self.path)
         _replace(self.path, written, self.path)
@@ -127,7 +128,10 @@ class ConfigFile:
 
     def _parse(self, found: bytes) -> dict[str, Any]:
         try:
-            content = _decode(found.decode("utf-8")) if found.strip() else {}
+            try:
+                content = json.loads(found) if found.strip() else {}
+            except ValueError:
+                content = json5.loads(found.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{self.path} is no JSON: {error}; mend it first, nothing was changed") from error
         if not isinstance(content, dict):
@@ -142,7 +146,7 @@ class ConfigFile:
             raise ConfigError(f"{self._record_path} cannot be read: {error}; delete it to start again") from error
 
     def _keep(self, content: bytes) -> Path:
-        """A copy of `content` beside the file."""
+        """A copy of `content` next to the file."""
         first = f"{self.path.name}.before-openclaw-rl"
         names = itertools.chain([first], (f"{first}.{number}" for number in itertools.count(2)))
         free = next(path for path in map(self.path.with_name, names) if not os.path.lexists(path))
@@ -189,24 +193,12 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(_canonical(content).encode()).hexdigest()
 
 
-def _decode(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return json5.loads(text)
-
-
 def _has_comments(content: bytes) -> bool:
     try:
         json.loads(content)
     except (ValueError, RecursionError):
         return bool(content.strip())
     return False
-
-
-def _encode(content: Any) -> bytes:
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    return text.encode(errors="backslashreplace")  # halves of characters, as json5 reads escaped ones
 
 
 def _read(path: Path) -> bytes | None:

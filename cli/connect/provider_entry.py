@@ -6,35 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.cli.client import Service
 from openclaw_rl.shared.settings.settings import Settings
 
 PROVIDER = "clawrl"
 
 
-def served_model(settings: Settings, url: str) -> dict[str, Any]:
-    """The service's description of its policy: `context_length` in tokens, `input_modalities`. Raises `EngineError`
-    when it does not answer.
-    """
-    path = f"{url}/v1/models/{settings.serve.model_name}"
-    try:
-        answer = httpx.get(
-            path, headers={"authorization": f"Bearer {settings.serve.key}"}, timeout=10.0, trust_env=False
-        )
-        answer.raise_for_status()
-        card: dict[str, Any] = answer.json()
-    except (httpx.HTTPError, json.JSONDecodeError) as error:
-        raise EngineError(f"{path} does not say what is served: {error}") from error
-    return card
-
-
-def provider_entry(settings: Settings, url: str, key: str, model: dict[str, Any]) -> dict[str, Any]:
-    """The entry for `openclaw.json` (docs.openclaw.ai, custom providers), with the limits of the served model.
+def provider_entry(settings: Settings, service: Service) -> dict[str, Any]:
+    """The entry for `openclaw.json` (docs.openclaw.ai, custom providers), with the limits of the served model. Raises
+    `ServiceError` if the service does not answer.
 
     The policy may think only if `thinking` is on and its template can.
     """
+    model = service.get(f"/v1/models/{settings.serve.model_name}")
     context = int(model.get("context_length") or settings.engine.context_length)
     entry = {
         "id": settings.serve.model_name,
@@ -45,14 +29,14 @@ def provider_entry(settings: Settings, url: str, key: str, model: dict[str, Any]
         "contextWindow": context,
         "maxTokens": min(settings.serve.max_output_tokens, context),
     }
-    provider = {"baseUrl": f"{url}/v1", "apiKey": key, "api": "openai-completions", "models": [entry]}
+    provider = {"baseUrl": f"{service.url}/v1", "apiKey": service.key, "api": "openai-completions", "models": [entry]}
     return {
         "models": {"mode": "merge", "providers": {PROVIDER: provider}},
         "agents": {"defaults": {"model": {"primary": f"{PROVIDER}/{settings.serve.model_name}"}}},
     }
 
 
-def curl_line(settings: Settings, url: str, key: str) -> str:
+def curl_line(settings: Settings, service: Service) -> str:
     """A first request, to paste into a shell."""
     body = {
         "model": settings.serve.model_name,
@@ -60,7 +44,7 @@ def curl_line(settings: Settings, url: str, key: str) -> str:
         "messages": [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many apples does he have?"}],
     }
     return (
-        f"curl -N {url}/v1/chat/completions -H 'Authorization: Bearer {key}' "
+        f"curl -N {service.url}/v1/chat/completions -H 'Authorization: Bearer {service.key}' "
         f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
     )
 

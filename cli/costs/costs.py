@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -39,11 +39,11 @@ class CostItem(msgspec.Struct, frozen=True):
     amounts: dict[Kind, float]
 
 
-def total(parts: list[CostItem]) -> dict[Kind, float]:
+def total(parts: Iterable[Amounts]) -> dict[Kind, float]:
     """The amounts of all parts together."""
     found: dict[Kind, float] = {}
     for part in parts:
-        for kind, number in part.amounts.items():
+        for kind, number in part.items():
             found[kind] = found.get(kind, 0.0) + number
     return found
 
@@ -107,8 +107,7 @@ class Costs:
     def chat_day(self) -> dict[Kind, float]:
         """All turns of a day."""
         side = 0.0 if self._settings.serve.side_model else self._load.side
-        turns = [CostItem("", times(self.chat_turn, self._load.main)), CostItem("", times(self.side_turn, side))]
-        return total(turns)
+        return total([times(self.chat_turn, self._load.main), times(self.side_turn, side)])
 
     @property
     def steps(self) -> float:
@@ -128,22 +127,17 @@ class Costs:
         question = JUDGE_TOKENS + min(load.prompt, JUDGE_PROMPT_TOKENS) + min(load.answer, JUDGE_ANSWER_TOKENS)
         vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge.max_tokens}
         votes = settings.judge.votes * ((settings.judge.model == "policy") + (settings.judge.hint_model == "policy"))
+        audited = self._guard.audit_fraction
         parts = [
             CostItem(f"judging, {settings.judge.votes} votes each", times(vote, votes)),
-            CostItem(
-                f"audit of {self._guard.audit_fraction:.0%}", {"prefill": self._guard.audit_fraction * self._text}
-            ),
+            CostItem(f"audit of {audited:.0%}", {"prefill": audited * self._text}),
         ]
         return [part for part in parts if any(part.amounts.values())]
 
     def learning_day(self) -> dict[Kind, float]:
         """Everything of a day that is not chat."""
-        return total(
-            [
-                CostItem("", times(total(self.step()), self.steps)),
-                CostItem("", times(total(self.judging()), self._load.main)),
-            ]
-        )
+        step, judging = (total(part.amounts for part in parts) for parts in (self.step(), self.judging()))
+        return total([times(step, self.steps), times(judging, self._load.main)])
 
     @property
     def _loads_beside(self) -> bool:
@@ -153,8 +147,7 @@ class Costs:
     def _hints(self) -> int:
         if self._method.hints == "own":
             return MOST_CANDIDATES if self._learning.hint_selection == "overlap-token" else 1
-        known = self._load.hints if self._load.hints else self._learning.max_hints
-        return min(self._learning.max_hints, known)
+        return min(self._learning.max_hints, self._load.hints or self._learning.max_hints)
 
     @property
     def _rehearsals(self) -> int:
@@ -192,11 +185,12 @@ class Costs:
         size = self._learning.turns_a_step
         hinted = math.ceil(size * self._load.hinted)
         rewarded = math.ceil(size * self._load.rewarded)
-        found = []
-        for number in range(size):
-            reward = 1.0 if number < rewarded else 0.0
-            found.append(self._sample("turn", number < hinted, self._load.prompt, self._load.answer, reward))
-        found += [self._sample("rehearsal", True, self._load.prompt, self._drawn) for _ in range(self._rehearsals)]
+        load = self._load
+        found = [
+            self._sample("turn", number < hinted, load.prompt, load.answer, float(number < rewarded))
+            for number in range(size)
+        ]
+        found += [self._sample("rehearsal", True, load.prompt, self._drawn) for _ in range(self._rehearsals)]
         found += [self._sample("anchor", False, DRILL_TOKENS, self._drawn) for _ in range(self._anchors)]
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -15,11 +16,8 @@ from openclaw_rl.trainer_cloud.budget.prices import Prices, cost
 
 def today(settings: Settings) -> dict[UsageEntry, int]:
     """The ledger's entries of this UTC day. Raises `LedgerError`."""
-    ledger = Ledger(settings.serve.data)
-    try:
+    with contextlib.closing(Ledger(settings.serve.data)) as ledger:
         return ledger.day(datetime.now(UTC).date().isoformat())
-    finally:
-        ledger.close()
 
 
 def by_purpose(spent: Mapping[UsageEntry, int], prices: Prices) -> dict[str, dict[str, Any]]:

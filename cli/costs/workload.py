@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -38,13 +39,8 @@ class Workload(msgspec.Struct, frozen=True):
     source: str = ""
 
     @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        *,
-        prompt: int | None = None,
-        answer: int | None = None,
-        turns: float | None = None,
+    def from_settings(
+        cls, settings: Settings, *, prompt: int | None = None, answer: int | None = None, turns: float | None = None
     ) -> Workload:
         """The journal's workload, with the given numbers in place of its own. Raises `ConfigError` if both lack one."""
         found = _recorded(settings)
@@ -55,8 +51,8 @@ class Workload(msgspec.Struct, frozen=True):
             missing = ", ".join(words for name, words in names.items() if name not in known)
             raise ConfigError(_MISSING.format(missing=missing, days=RECENT_DAYS, journal=settings.serve.journal_path))
         if found is None:
-            assert prompt is not None and answer is not None and turns is not None
-            return cls(prompt, answer, turns, source="as given; every turn is taken to be answered by a person")
+            source = "as given; every turn is taken to be answered by a person"
+            return cls(known["prompt"], known["answer"], known["main"], source=source)
         if not known:
             return found
         source = f"{found.source}; {', '.join(sorted(known))} as given"
@@ -67,12 +63,9 @@ class Workload(msgspec.Struct, frozen=True):
 def _recorded(settings: Settings) -> Workload | None:
     if not Path(settings.serve.journal_path).is_file():
         return None
-    journal = Journal.open(settings.serve.journal_path)
-    try:
+    with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
         found = journal.recorded(time.time() - RECENT_DAYS * 86400)
         hints = len(journal.recent_hints(settings.learning.max_hints))
-    finally:
-        journal.close()
     if not found.main.turns:
         return None
     main, side = found.main, found.side

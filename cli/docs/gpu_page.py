@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ CARDS = {
     False: ("24", "48", "80", "2x24", "2x48", "2x80"),
 }
 """Columns of the tables, by `lora`."""
+DEFAULTS = Settings(backend="megatron")
 TURNS = (32768, 16384, 8192, 4096)
 
 
@@ -57,12 +57,7 @@ def _cell(model: str, cards: str, *, lora: bool) -> str:
 def _settings(model: str, length: int, *, lora: bool) -> Settings:
     changes: dict[str, Any] = {"model": model, "lora": lora, "offload_optimizer": not lora, "context_length": length}
     changes |= {"max_sample_tokens": length, "micro_batch_tokens": min(8192, length)}
-    return _defaults().replace(**changes)
-
-
-@cache
-def _defaults() -> Settings:
-    return Settings.model_validate({"backend": "megatron"})
+    return DEFAULTS.replace(**changes)
 
 
 if __name__ == "__main__":

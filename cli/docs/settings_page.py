@@ -96,7 +96,7 @@ def _tables(names: Iterable[str], *, prefix: str = "") -> Iterator[str]:
         if setting.group != group:
             group = setting.group
             yield _TABLE.format(title=prefix + TITLES[group])
-        default = "the shipped policy" if setting.default == str(EMBEDDED_POLICY) else setting.default
+        default = "the shipped policy" if setting.field.default == str(EMBEDDED_POLICY) else setting.field.default
         shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
         meaning = (setting.field.description or "").replace("|", "\\|") + _choices(setting.field.annotation)
         yield f"| `{name}` | `--{flag_of(name)}` | {shown} | {meaning}{_bounds(name)} |\n"

@@ -48,12 +48,12 @@ class Policy(msgspec.Struct, frozen=True):
     files: str = ""
 
     @classmethod
-    def of(cls, settings: Settings, name: str) -> Policy:
+    def from_settings(cls, settings: Settings, name: str) -> Policy:
         """That of settings with folders; `name` is the model as its owner wrote it."""
         folder = Path(settings.engine.model)
         if Path(name).is_dir():
             name = SHIPPED if Path(name).samefile(EMBEDDED_POLICY) else str(Path(name).resolve())
-        files = _files(folder) if folder.is_dir() else ""
+        files = _digest(_file_parts(folder)) if folder.is_dir() else ""
         return cls(settings.engine.backend, name, _tokens(Path(settings.engine.tokenizer_path)), files)
 
     def differs(self, other: Policy) -> str:
@@ -73,13 +73,13 @@ def hold(settings: Settings, name: str) -> None:
     if problem := mismatch(settings, name):
         raise ConfigError(problem)
     if _kept(path) is None:
-        write_json(path, msgspec.to_builtins(Policy.of(settings, name)))
+        write_json(path, msgspec.to_builtins(Policy.from_settings(settings, name)))
 
 
 def mismatch(settings: Settings, name: str) -> str:
-    """Why this policy cannot go on with the data folder, and what to do; "" if it can."""
+    """Why this policy cannot continue with the data folder, and what to do; "" if it can."""
     kept = _kept(settings.serve.data / FILE)
-    difference = kept.differs(Policy.of(settings, name)) if kept is not None else ""
+    difference = kept.differs(Policy.from_settings(settings, name)) if kept is not None else ""
     if kept is None or not difference:
         return ""
     back = f"--backend {kept.backend} --model {EMBEDDED_POLICY if kept.model == SHIPPED else kept.model}"
@@ -118,19 +118,14 @@ def _tokens(folder: Path) -> str:
     except (OSError, msgspec.DecodeError):
         return ""
     vocab = spec.model.vocab
-    tokens = {place: token for token, place in vocab.items()} if isinstance(vocab, dict) else {}
-    if isinstance(vocab, list):
-        tokens = {place: token for place, (token, _) in enumerate(vocab)}
+    pairs = vocab.items() if isinstance(vocab, dict) else ((token, place) for place, (token, _) in enumerate(vocab))
+    tokens = {place: token for token, place in pairs}
     tokens |= {added.id: added.content for added in spec.added_tokens}
     return _digest(f"{place}\0{tokens[place]}\0".encode() for place in sorted(tokens))
 
 
-def _files(folder: Path) -> str:
-    """A digest of a model's config and of sizes, beginnings and ends of its weights."""
-    return _digest(_pieces(folder))
-
-
-def _pieces(folder: Path) -> Iterator[bytes]:
+def _file_parts(folder: Path) -> Iterator[bytes]:
+    """A model's config, and sizes, beginnings and ends of its weights."""
     config: Any = read_json(folder / "config.json") or {}
     yield msgspec.json.encode({name: config[name] for name in config if name != "transformers_version"}, order="sorted")
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
@@ -142,8 +137,8 @@ def _pieces(folder: Path) -> Iterator[bytes]:
             yield file.read(_EDGE_BYTES)
 
 
-def _digest(pieces: Iterator[bytes]) -> str:
+def _digest(parts: Iterator[bytes]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for piece in pieces:
-        digest.update(piece)
+    for part in parts:
+        digest.update(part)
     return digest.hexdigest()

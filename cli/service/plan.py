@@ -13,7 +13,6 @@ from openclaw_rl.cli.checks.gpu import fitting
 from openclaw_rl.cli.model_files import local_folder, provided_tokenizer, tokenizer_folder
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.placement import Placement
-from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import Settings
 
@@ -47,11 +46,6 @@ class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
             data_flows=tuple(data_flows(settings, judges.asked)),
         )
 
-    @property
-    def is_cloud(self) -> bool:
-        """True if a provider holds the weights."""
-        return self.settings.engine.backend in CLOUDS
-
     def with_settings(self, **changes: Any) -> ServicePlan:
         """The same plan with some settings changed that decide on none of its parts."""
         return msgspec.structs.replace(self, settings=self.settings.replace(**changes))
@@ -61,7 +55,7 @@ class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
         Raises `ConfigError`.
         """
         engine, changes = self.settings.engine, {}
-        if self.is_cloud:
+        if engine.is_cloud:
             changes["tokenizer"] = provided_tokenizer(self.settings)
         else:
             changes["model"] = local_folder(engine.model, setting="model")

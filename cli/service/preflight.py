@@ -16,9 +16,6 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.shared.settings.sources import load
 from openclaw_rl.trainer_local.placement.model_shape import read_shape
 
-LIBRARIES = {"tinker": "tinker", "fireworks": "fireworks"}
-"""The module that each cloud backend needs."""
-
 
 def ready(
     settings: Settings, roles: Sequence[str], flags: Mapping[str, str], say: Callable[[str], None]
@@ -94,14 +91,14 @@ def _obstacle(plan: ServicePlan) -> str:
     settings = plan.settings
     serves = "engine" in plan.roles and not settings.engine.url
     trains = "learner" in plan.roles and settings.learning.train
-    if not plan.is_cloud or not (serves or trains):
+    if not settings.engine.is_cloud or not (serves or trains):
         return ""
     # With numpy, which a service on this machine does without.
     from openclaw_rl.cli.checks.cloud import impossible
     from openclaw_rl.trainer_cloud.preflight import account, diagnose
 
     backend = settings.engine.backend
-    if importlib.util.find_spec(LIBRARIES[backend]) is None:
+    if importlib.util.find_spec(backend) is None:  # a provider's library has its name
         return f"backend = {backend} needs its library: {install_command('cloud')}"
     if trains and (problem := impossible(settings)):
         raise ConfigError(problem)

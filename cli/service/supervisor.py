@@ -14,13 +14,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
 from openclaw_rl.cli.service import data_folder, run_file
 from openclaw_rl.cli.service.child import Child
-from openclaw_rl.cli.service.judge_engines import judge_engines
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError, JournalError
@@ -37,6 +36,29 @@ _TURNS = ("engine", "judge", "hint", "learner", "proxy")
 TURN_SECONDS = 900.0
 HEARTBEAT_SECONDS = 2.0
 POLL_SECONDS = 0.1
+
+
+class JudgeEngines(NamedTuple):
+    """By role the command line and the URL of each engine, and the settings that name the models there."""
+
+    commands: dict[str, Callable[[], list[str]]]
+    urls: dict[str, str]
+    settings: dict[str, str]
+
+
+def judge_engines(plan: ServicePlan, free_port: Callable[[], int]) -> JudgeEngines:
+    """The engines that the plan's judge models need, each at a port of `free_port` on loopback: SGLang where the plan
+    has GPUs for it, else the embedded engine.
+    """
+    engines = JudgeEngines({}, {}, {})
+    by_folder: dict[str, str] = {}
+    for role, folder in plan.judges.to_serve.items() if "learner" in plan.roles else ():
+        port = free_port()
+        servers = [server for server in plan.placement.judges if server.role == role]
+        own = backends.own_engine(plan.settings, folder, port=port, on_gpus=bool(servers))
+        engines.commands[role] = partial(backends.engine_command, own, servers)
+        engines.urls[role] = by_folder[folder] = f"http://127.0.0.1:{port}"
+    return engines._replace(settings=plan.judges.changes({}, by_folder))
 
 
 class Supervisor:
@@ -185,7 +207,7 @@ class Supervisor:
 
     def _live_version(self) -> list[str]:
         """The argument that starts an engine with the live version; none for the base."""
-        with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
+        with contextlib.closing(Journal(self.settings.serve.journal_path)) as journal:
             live = journal.live_version()
         if live is None or not live.checkpoint:
             return []
@@ -263,7 +285,7 @@ class Supervisor:
 
     def _beats(self, role: str, started: float) -> bool:
         """True if the process has beaten since it was started. Under torchrun its number is not that of our child."""
-        with contextlib.closing(Journal.open(self.settings.serve.journal_path)) as journal:
+        with contextlib.closing(Journal(self.settings.serve.journal_path)) as journal:
             process = journal.processes().get(role)
             return process is not None and process.time >= started
 
@@ -284,7 +306,7 @@ class Supervisor:
         """Write the state of the processes into the journal, for `status`."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
         silent = False
-        with contextlib.closing(await asyncio.to_thread(Journal.open, self.settings.serve.journal_path)) as journal:
+        with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
             async for _ in _ticks(HEARTBEAT_SECONDS):
                 status = {"processes": {child.name: child.state() for child in self.children}}
                 try:

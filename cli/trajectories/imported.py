@@ -93,7 +93,16 @@ class Importer:
                 text = clean_text(one.turn.next_state)
                 states.append(NextState(turn_id=turn.turn_id, role=one.turn.next_role, text=text, source=SOURCE))
             for number, said in enumerate(one.turn.feedback):
-                feedback.append(_feedback(turn, number, said.score, said.text))
+                feedback.append(
+                    Feedback(
+                        feedback_id=f"fb_{_digest(turn.turn_id, str(number))}",
+                        turn_id=turn.turn_id,
+                        session_id=turn.session_id,
+                        score=said.score,
+                        text=clean_text(said.text),
+                        source=SOURCE,
+                    )
+                )
         if not await self._journal.import_session(turns, states, feedback):
             return None
         main = [turn for turn in turns if turn.kind == "main"]
@@ -208,17 +217,6 @@ def _parents(sources: Sequence[SourceTurn]) -> list[int | None]:
 
 def _turn_id(session: FileSession, index: int) -> str:
     return f"turn_{_digest(session.name, str(index))}"
-
-
-def _feedback(turn: Turn, number: int, score: float | None, text: str) -> Feedback:
-    return Feedback(
-        feedback_id=f"fb_{_digest(turn.turn_id, str(number))}",
-        turn_id=turn.turn_id,
-        session_id=turn.session_id,
-        score=score,
-        text=clean_text(text),
-        source=SOURCE,
-    )
 
 
 def _digest(*parts: str) -> str:

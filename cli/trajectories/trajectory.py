@@ -1,4 +1,4 @@
-"""The trajectory file: conversations in the community's form, and our own lossless one beside it.
+"""The trajectory file: conversations in the community's form, and our own lossless one.
 
 A session is `{"session_id", "turns": [{"type", "prompt", "response", "next_state", "trainable"}]}`. A JSON file is a
 list of sessions or one of them, a JSONL file has one on each line. The lossless form adds the data that
@@ -21,6 +21,7 @@ from openclaw_rl.shared.messages.normalize import clean_text, text_of
 from openclaw_rl.shared.records import Feedback, Judgement, Kind, Message, NextState, Role, Turn
 
 _NAME_AT_MOST = 64
+_JUDGEMENT = ("score", "hint", "judge", "signal", "reason")
 
 
 class TrajectoryError(OpenClawRLError):
@@ -163,15 +164,7 @@ def lossless(
         "tools": list(turn.tools),
         "answer": wire_message(turn.answer),
         "feedback": [{"score": one.score, "text": one.text} for one in feedback],
-        "judgement": None
-        if judgement is None
-        else {
-            "score": judgement.score,
-            "hint": judgement.hint,
-            "judge": judgement.judge,
-            "signal": judgement.signal,
-            "reason": judgement.reason,
-        },
+        "judgement": judgement and {name: getattr(judgement, name) for name in _JUDGEMENT},
         "turn_id": turn.turn_id,
         "parent_turn_id": turn.parent_turn_id,
         "episode": turn.episode,
@@ -182,9 +175,7 @@ def lossless(
         "time": turn.timings.arrived,
     }
     if tokens:
-        found["prompt_ids"] = list(turn.prompt_ids)
-        found["response_ids"] = list(turn.response_ids)
-        found["logprobs"] = list(turn.logprobs)
+        found |= {name: list(getattr(turn, name)) for name in ("prompt_ids", "response_ids", "logprobs")}
     return found
 
 

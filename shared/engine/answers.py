@@ -259,29 +259,14 @@ def read_tokens(events: Sequence[bytes], seen: int, requested: Requested, refusa
                 tops.extend(logprob_pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
         if meta.finish_reason is not None:
-            return _last_tokens(ids, values, tops, meta, seen, requested, refusal)
-    version = version_number(meta.weight_version) if requested.version is None else requested.version
-    return Tokens(ids, values, version, top_logprobs=tops, forced=meta.forced)
-
-
-def _last_tokens(
-    ids: list[int],
-    values: list[float],
-    tops: list[list[tuple[float, int]]],
-    meta: Meta,
-    seen: int,
-    requested: Requested,
-    refusal: Refusal,
-) -> Tokens:
-    """The end of an answer of `seen` tokens. Raises `EngineError` where that is an error."""
+            break
     finish = meta.finish_reason
-    assert finish is not None
+    version = version_number(meta.weight_version) if requested.version is None else requested.version
+    if finish is None:
+        return Tokens(ids, values, version, top_logprobs=tops, forced=meta.forced)
     if finish.status_code is not None and finish.status_code >= 400:
         raise refusal.error(finish.message or finish.type, finish.status_code)
-    version, spans = requested.version, []
-    if version is None:
-        version = version_number(meta.weight_version)
-        spans = _merge_spans(meta.weight_versions or ())
+    spans = _merge_spans(meta.weight_versions or ()) if requested.version is None else []
     return Tokens(
         ids=ids,
         logprobs=values,

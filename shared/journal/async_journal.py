@@ -48,17 +48,13 @@ class AsyncJournal(Operations):
     the same journal for threads.
     """
 
-    def __init__(self, journal: Journal, *, linger: float = LINGER_SECONDS) -> None:
-        self.sync = journal
-        self._writer = GroupWriter(journal.database, linger)
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], *, linger: float = LINGER_SECONDS) -> AsyncJournal:
+    def __init__(self, path: str | os.PathLike[str], *, linger: float = LINGER_SECONDS) -> None:
         """Open or create the journal at a path (blocks for some milliseconds). `linger`: seconds for which the writes
-        that come with a request wait for others to share their transaction. Raises as `Journal.open` does.
+        that come with a request wait for others to share their transaction. Raises as `Journal` does.
         """
-        return cls(Journal.open(path), linger=linger)
+        self.sync = Journal(path)
+        self._writer = GroupWriter(self.sync.database, linger)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
 
     async def close(self) -> None:
         """Finish every queued write, then close. Later calls raise JournalError."""

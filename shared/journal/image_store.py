@@ -60,12 +60,8 @@ def drop_unseen(connection: Connection, images: Sequence[int]) -> None:
 def _named(part: Mapping[str, Any]) -> Mapping[str, Any]:
     if part["type"] != "image_url":
         return part
-    return {"type": "stored_image", "media_type": _media_type(part), "digest": part["digest"], "size": part["size"]}
-
-
-def _media_type(part: Mapping[str, Any]) -> str:
-    url: str = part["image_url"]["url"]
-    return url.partition(";")[0].removeprefix("data:")
+    media_type = part["image_url"]["url"].partition(";")[0].removeprefix("data:")
+    return {"type": "stored_image", "media_type": media_type, "digest": part["digest"], "size": part["size"]}
 
 
 def _loaded(connection: Connection, part: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ class Operation(Generic[_P, _T]):
     """
 
     def __init__(
-        self, function: Callable[Concatenate[Connection, _P], _T], *, writes: bool, lingers: bool = False
+        self, function: Callable[Concatenate[Connection, _P], _T], *, writes: bool = False, lingers: bool = False
     ) -> None:
         self.function = function
         self.writes = writes
@@ -39,89 +39,81 @@ class Operation(Generic[_P, _T]):
         return functools.partial(journal.run, self)
 
 
-def _reads(function: Callable[Concatenate[Connection, _P], _T]) -> Operation[_P, _T]:
-    return Operation(function, writes=False)
-
-
-def _writes(function: Callable[Concatenate[Connection, _P], _T], *, lingers: bool = False) -> Operation[_P, _T]:
-    return Operation(function, writes=True, lingers=lingers)
-
-
 class Operations:
     """Every operation of the journal; what each does is said where its part defines it."""
 
-    record_turn = _writes(turns.record_turn)
-    count_traffic = _writes(turns.count_traffic)
-    turn = _reads(turns.find_turn)
+    record_turn = Operation(turns.record_turn, writes=True)
+    count_traffic = Operation(turns.count_traffic, writes=True)
+    turn = Operation(turns.find_turn)
 
-    end_episode = _writes(episodes.end_episode)
-    forget = _writes(episodes.forget)
-    begun_after = _reads(episodes.begun_after)
-    turn_ref = _reads(episodes.turn_ref)
-    idle_sessions = _reads(episodes.idle_sessions)
-    active_sessions = _reads(episodes.active_sessions)
-    main_turns = _reads(episodes.main_turns)
-    session = _reads(episodes.session)
-    sessions = _reads(episodes.sessions)
-    find_turns = _reads(episodes.find_turns)
-    last_main_turn = _reads(episodes.last_main_turn)
+    end_episode = Operation(episodes.end_episode, writes=True)
+    forget = Operation(episodes.forget, writes=True)
+    begun_after = Operation(episodes.begun_after)
+    turn_ref = Operation(episodes.turn_ref)
+    idle_sessions = Operation(episodes.idle_sessions)
+    active_sessions = Operation(episodes.active_sessions)
+    main_turns = Operation(episodes.main_turns)
+    session = Operation(episodes.session)
+    sessions = Operation(episodes.sessions)
+    find_turns = Operation(episodes.find_turns)
+    last_main_turn = Operation(episodes.last_main_turn)
 
-    settle = _writes(signals.settle, lingers=True)
-    add_feedback = _writes(signals.add_feedback)
-    add_outcome = _writes(signals.add_outcome)
-    expect_outcome = _writes(signals.expect_outcome)
-    add_judgement = _writes(signals.add_judgement)
-    add_quarantine = _writes(signals.add_quarantine)
-    unjudged = _reads(signals.unjudged)
-    next_state = _reads(signals.next_state)
-    feedback_for = _reads(signals.feedback_for)
-    session_feedback = _reads(signals.session_feedback)
-    judgement = _reads(signals.judgement)
-    outcome = _reads(signals.outcome)
-    prompts_seen = _reads(signals.prompts_seen)
-    recent_hints = _reads(signals.recent_hints)
-    hint_mentions = _reads(signals.hint_mentions)
-    accepted_answers = _reads(signals.accepted_answers)
-    later_main_turns = _reads(signals.later_main_turns)
-    left_out = _reads(signals.left_out)
+    settle = Operation(signals.settle, writes=True, lingers=True)
+    add_feedback = Operation(signals.add_feedback, writes=True)
+    add_outcome = Operation(signals.add_outcome, writes=True)
+    expect_outcome = Operation(signals.expect_outcome, writes=True)
+    add_judgement = Operation(signals.add_judgement, writes=True)
+    add_quarantine = Operation(signals.add_quarantine, writes=True)
+    unjudged = Operation(signals.unjudged)
+    next_state = Operation(signals.next_state)
+    feedback_for = Operation(signals.feedback_for)
+    session_feedback = Operation(signals.session_feedback)
+    judgement = Operation(signals.judgement)
+    outcome = Operation(signals.outcome)
+    prompts_seen = Operation(signals.prompts_seen)
+    recent_hints = Operation(signals.recent_hints)
+    hint_mentions = Operation(signals.hint_mentions)
+    accepted_answers = Operation(signals.accepted_answers)
+    later_main_turns = Operation(signals.later_main_turns)
+    left_out = Operation(signals.left_out)
 
-    add_sample = _writes(learning.add_sample)
-    commit_version = _writes(learning.commit_version)
-    set_version_state = _writes(learning.set_version_state)
-    make_live = _writes(learning.make_live)
-    last_lesson = _reads(learning.last_lesson)
-    ready_count = _reads(learning.ready_count)
-    ready_words = _reads(learning.ready_words)
-    ready_signal = _reads(learning.ready_signal)
-    reactions = _reads(learning.reactions)
-    live_version = _reads(learning.live_version)
-    learning_figures = _reads(learning.learning_figures)
-    version = _reads(learning.version)
-    versions = _reads(learning.versions)
-    next_version_number = _reads(learning.next_version_number)
+    add_sample = Operation(learning.add_sample, writes=True)
+    commit_version = Operation(learning.commit_version, writes=True)
+    set_version_state = Operation(learning.set_version_state, writes=True)
+    make_live = Operation(learning.make_live, writes=True)
+    last_lesson = Operation(learning.last_lesson)
+    ready_count = Operation(learning.ready_count)
+    ready_words = Operation(learning.ready_words)
+    ready_signal = Operation(learning.ready_signal)
+    reactions = Operation(learning.reactions)
+    live_version = Operation(learning.live_version)
+    learning_figures = Operation(learning.learning_figures)
+    version = Operation(learning.version)
+    versions = Operation(learning.versions)
+    next_version_number = Operation(learning.next_version_number)
 
-    pass_unaudited = _writes(audits.pass_unaudited)
-    add_audit = _writes(audits.add_audit)
-    unaudited = _reads(audits.unaudited)
-    audit = _reads(audits.audit)
-    aligned_count = _reads(audits.aligned_count)
-    audit_figures = _reads(audits.audit_figures)
+    pass_unaudited = Operation(audits.pass_unaudited, writes=True)
+    add_audit = Operation(audits.add_audit, writes=True)
+    unaudited = Operation(audits.unaudited)
+    audit = Operation(audits.audit)
+    aligned_count = Operation(audits.aligned_count)
+    audit_figures = Operation(audits.audit_figures)
 
-    import_session = _writes(transfer.import_session)
-    recorded = _reads(transfer.recorded)
-    session_ids = _reads(transfer.session_ids)
-    turn_ids = _reads(transfer.turn_ids)
+    import_session = Operation(transfer.import_session, writes=True)
+    recorded = Operation(transfer.recorded)
+    session_ids = Operation(transfer.session_ids)
+    turn_ids = Operation(transfer.turn_ids)
 
-    set_control = _writes(status.set_control)
-    heartbeat = _writes(status.heartbeat)
-    get_control = _reads(status.get_control)
-    processes = _reads(status.processes)
-    explain = _reads(status.explain)
-    status = _reads(status.status)
+    set_control = Operation(status.set_control, writes=True)
+    heartbeat = Operation(status.heartbeat, writes=True)
+    get_control = Operation(status.get_control)
+    processes = Operation(status.processes)
+    explain = Operation(status.explain)
+    status = Operation(status.status)
 
-    _ready = _reads(learning.ready_samples)
-    _known_episode = _reads(episodes.known_episode)
-    _open_episode = _writes(episodes.open_episode, lingers=True)
+    _ready = Operation(learning.ready_samples)
+    _known_episode = Operation(episodes.known_episode)
+    _open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
 
 
 class Journal(Operations):
@@ -130,15 +122,11 @@ class Journal(Operations):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.database = Database(path)
-        self.path = self.database.path
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Journal:
         """Open or create the journal at a path, its schema brought up to date. Raises JournalError; ConfigError for
         PostgreSQL.
         """
-        return cls(path)
+        self.database = Database(path)
+        self.path = self.database.path
 
     def close(self) -> None:
         """Close the file; later calls raise JournalError. Nothing may be running."""

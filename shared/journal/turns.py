@@ -82,7 +82,9 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
         return False
     session = _session(connection, turn)
     head = _blob(connection, messages[0], digests[0]) if messages else None
-    parent = _parent(connection, turn.parent_turn_id)
+    parent = connection.execute(
+        "SELECT turn_id, id, depth FROM turns WHERE turn_id = ?", (turn.parent_turn_id,)
+    ).fetchone()
     base = _base(connection, parent, head)
     shared = encoding.common_prefix(base.content.digests, digests) if base else 0
     shared_ids = encoding.common_prefix(base.content.ids, prompt) if base else 0
@@ -236,16 +238,6 @@ def rebase(connection: Connection, rows: Sequence[int]) -> None:
             "UPDATE contents SET prompt_rest = ? WHERE turn = ?",
             (encoding.pack_ids(prompt[shared_ids:], base_ids[shared_ids:]), row),
         )
-
-
-def _parent(connection: Connection, turn_id: str | None) -> tuple[str, int, int] | None:
-    """A turn's id, row and depth, if it is there."""
-    if turn_id is None:
-        return None
-    found: tuple[str, int, int] | None = connection.execute(
-        "SELECT turn_id, id, depth FROM turns WHERE turn_id = ?", (turn_id,)
-    ).fetchone()
-    return found
 
 
 def _replay(connection: Connection, row: int) -> tuple[list[int], array[int], array[int]]:

@@ -46,17 +46,14 @@ def provider() -> Any:
         def completion(self, *args: Any, **kwargs: Any) -> Any:
             request = Request.from_litellm(args, kwargs)
             with request.litellm_errors(), httpx.Client(verify=tls(), timeout=request.timeout) as client:
-                response = client.post(request.url, content=request.body(stream=False), headers=request.headers)
-                return request.answer(response)
+                return request.answer(client.post(**request.sent(stream=False)))
 
         def streaming(self, *args: Any, **kwargs: Any) -> Iterator[Any]:
             request = Request.from_litellm(args, kwargs)
             with (
                 request.litellm_errors(),
                 httpx.Client(verify=tls(), timeout=request.timeout) as client,
-                client.stream(
-                    "POST", request.url, content=request.body(stream=True), headers=request.headers
-                ) as response,
+                client.stream("POST", **request.sent(stream=True)) as response,
             ):
                 if response.status_code != 200:
                     response.read()
@@ -68,19 +65,14 @@ def provider() -> Any:
             request = Request.from_litellm(args, kwargs)
             with request.litellm_errors():
                 async with httpx.AsyncClient(verify=tls(), timeout=request.timeout) as client:
-                    response = await client.post(
-                        request.url, content=request.body(stream=False), headers=request.headers
-                    )
-                return request.answer(response)
+                    return request.answer(await client.post(**request.sent(stream=False)))
 
         async def astreaming(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
             request = Request.from_litellm(args, kwargs)
             with request.litellm_errors():
                 async with (
                     httpx.AsyncClient(verify=tls(), timeout=request.timeout) as client,
-                    client.stream(
-                        "POST", request.url, content=request.body(stream=True), headers=request.headers
-                    ) as response,
+                    client.stream("POST", **request.sent(stream=True)) as response,
                 ):
                     if response.status_code != 200:
                         await response.aread()

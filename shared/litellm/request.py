@@ -48,8 +48,8 @@ class Request:
         call: LiteLLMCall | None,
         blank: Any,
     ) -> None:
-        self.url = url
-        self.headers = {name.encode(): value.encode() for name, value in headers.items()}
+        self._url = url
+        self._headers = {name.encode(): value.encode() for name, value in headers.items()}
         self.timeout = timeout
         self.call = call
         self._content = content
@@ -86,12 +86,11 @@ class Request:
         headers["content-type"] = "application/json"
         return cls(url.rstrip("/") + path, headers, content, timeout, call, kwargs.get("model_response"))
 
-    def body(self, *, stream: bool) -> bytes:
-        """The JSON of the chat request."""
-        content = dict(self._content)
-        if stream:
-            content |= {"stream": True, "stream_options": {"include_usage": True}}
-        return json.dumps(content).encode()
+    def sent(self, *, stream: bool) -> dict[str, Any]:
+        """Arguments of httpx: the address, the headers and the JSON of the chat request."""
+        streams = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        content = json.dumps({**self._content, **streams}).encode()
+        return {"url": self._url, "headers": self._headers, "content": content}
 
     @contextlib.contextmanager
     def litellm_errors(self) -> Iterator[None]:
@@ -101,14 +100,14 @@ class Request:
         except ProxyRefused as error:
             refusal = error.refusal
         except httpx.TimeoutException as error:
-            refusal = CallRefusal(504, _error(f"no answer from {self.url}: {error!r}", "timeout"), None)
+            refusal = CallRefusal(504, _error(f"no answer from {self._url}: {error!r}", "timeout"), None)
         except httpx.HTTPError as error:
-            refusal = CallRefusal(502, _error(f"{self.url} broke off: {error!r}", "engine_error"), 1.0)
+            refusal = CallRefusal(502, _error(f"{self._url} broke off: {error!r}", "engine_error"), 1.0)
         else:
             return
         if self.call is not None:
             self.call.refusal = refusal
-        raise _exception(refusal, self.url, str(self._content.get("model", "")))
+        raise _exception(refusal, self._url, str(self._content.get("model", "")))
 
     def check(self, response: httpx.Response) -> None:
         """Keep a response's headers. Raises `ProxyRefused` unless it begins an answer."""

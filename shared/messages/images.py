@@ -18,7 +18,7 @@ import binascii
 import hashlib
 import io
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -241,12 +241,8 @@ def _runs(ids: Sequence[int], placeholder: int) -> list[ImageSpan]:
 
 def _processor_config(folder: Path) -> Mapping[str, Any]:
     """The image processor's own settings; empty where there are none."""
-    for name, inside in (("preprocessor_config.json", ""), ("processor_config.json", "image_processor")):
-        config: Any = read_config(folder / name)
-        config = config.get(inside) if inside else config
-        if isinstance(config, dict) and config:
-            return config
-    return {}
+    of_all = read_config(folder / "processor_config.json").get("image_processor")
+    return read_config(folder / "preprocessor_config.json") or (of_all if isinstance(of_all, dict) else {})
 
 
 def _measured(data: bytes, where: str) -> tuple[str, tuple[int, int]]:
@@ -257,7 +253,9 @@ def _measured(data: bytes, where: str) -> tuple[str, tuple[int, int]]:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             kind, size = str(image.format), image.size
     except UnidentifiedImageError as error:
-        raise _refusal(f"{where} is no image that can be read; send {_listed(FORMATS)}.", where) from error
+        raise _refusal(
+            f"{where} is no image that can be read; send {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.", where
+        ) from error
     except (
         OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning
     ) as error:  # fmt: skip
@@ -266,11 +264,6 @@ def _measured(data: bytes, where: str) -> tuple[str, tuple[int, int]]:
     if width * height > _MOST_PIXELS or not width * height:
         raise _refusal(f"{where} is an image of {width} x {height} pixels; send a smaller one.", where)
     return kind, size
-
-
-def _listed(words: Collection[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} or {last}"
 
 
 def _refusal(message: str, where: str) -> BadRequest:

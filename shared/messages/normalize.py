@@ -70,11 +70,6 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
     forced_tool: str = ""
     parallel_calls: bool = True
 
-    @property
-    def calls(self) -> bool:
-        """True if the answer may hold tool calls; where it may not, their markup is text."""
-        return bool(self.tools)
-
 
 def normalize_chat(body: Mapping[str, Any], *, blind: str = TEXT_ONLY) -> ChatInput:
     """A decoded `/v1/chat/completions` body as canonical input. `blind` says why images are refused, "" where they are

@@ -206,7 +206,7 @@ class Prompter:
         return AnswerParser(
             self.vocab,
             grammar,
-            calls=chat.calls,
+            calls=bool(chat.tools),
             parallel_calls=chat.parallel_calls,
             stop=(*self.text_stops, *stop),
             reasoning_open=prompt.reasoning_open,

@@ -13,7 +13,7 @@ import json
 import logging
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -38,30 +38,29 @@ from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
 log = logging.getLogger("rendering")
 
 
-class Writer(Protocol):
+class Writer:
     """Writes messages as token ids; `takes_tools` says whether it can write the tools of a request, `cuttable` whether
     it is worth trying to write the start of a prompt apart from the rest."""
 
-    takes_tools: bool
-    cuttable: bool
+    takes_tools = True
+    cuttable = False
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
     ) -> array[int]:
         """The ids of a conversation, up to where the answer begins if `generate`. Raises `BadRequest`."""
-        ...
+        raise NotImplementedError
 
     def read(
         self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool
     ) -> tuple[str, str, list[tuple[str, Any]]] | None:
         """Content, reasoning and calls of an answer as a second reader sees them, None where there is none."""
-        ...
+        return None
 
 
-class LibraryWriter:
+class LibraryWriter(Writer):
     """A family that `renderers` writes. Raises `ConfigError` where the tokenizer does not fit it."""
 
-    takes_tools = True
     cuttable = True
 
     def __init__(self, family: Family, tokenizer: PieceTokenizer, *, name: str) -> None:
@@ -87,8 +86,14 @@ class LibraryWriter:
     def _ids(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, thinking: bool, generate: bool
     ) -> array[int]:
+        options: dict[str, Any] = {"tools": list(tools) or None, "add_generation_prompt": generate}
+        if images_in(messages):
+            # One placeholder an image: how many tokens it takes is settled in `shared.messages.images`.
+            options["process_multimodal"] = False
+
         def write() -> list[int]:
-            return self._render(list(messages), thinking, tools=list(tools) or None, add_generation_prompt=generate)
+            ids: list[int] = self._renderers[thinking].render(list(messages), **options).token_ids
+            return ids
 
         try:
             return self._tokenizer.put_together(write)
@@ -96,16 +101,6 @@ class LibraryWriter:
             raise BadRequest(
                 f"This model's template cannot write these messages: {error}", param="messages", code="invalid_value"
             ) from error
-
-    def _render(self, messages: list[dict[str, Any]], thinking: bool, **options: Any) -> list[int]:
-        """The library's ids; with one placeholder an image, since how many tokens it takes is settled in
-        `shared.messages.images`.
-        """
-        renderer = self._renderers[thinking]
-        if images_in(messages):
-            options["process_multimodal"] = False
-        ids: list[int] = renderer.render(messages, **options).token_ids
-        return ids
 
     def read(
         self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool
@@ -122,20 +117,18 @@ class LibraryWriter:
             safe["reasoning_content"] = protect(reasoning)
         if calls := message.get("tool_calls"):
             safe["tool_calls"] = [
-                {"name": protect(call["name"]), "arguments": protect(_arguments_text(call["arguments"]))}
+                {"name": protect(call["name"]), "arguments": protect(str(arguments_of(call, spelled=True)))}
                 for call in calls
             ]
         return safe
 
 
-class TemplateWriter:
+class TemplateWriter(Writer):
     """A model folder's own chat template. Raises `ConfigError` for one that cannot even write what a user says.
 
     What the template cannot write is folded into what it can (`shared.rendering.template_limits`). `closes` is the
     control token that follows an answer in the history, "" where there is none.
     """
-
-    cuttable = False
 
     def __init__(
         self,
@@ -162,11 +155,6 @@ class TemplateWriter:
             **{"enable_thinking": thinking, **self._options},
         )
         return self._tokenizer.encode_prompt(written)
-
-    def read(
-        self, ids: list[int], prompt_end: list[int], tools: list[dict[str, Any]], *, thinking: bool
-    ) -> tuple[str, str, list[tuple[str, Any]]] | None:
-        return None
 
     def _for_template(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """The messages in Hugging Face's field names, protected; ids of calls by their position."""
@@ -296,7 +284,3 @@ def _protected_tools(tokenizer: PieceTokenizer, tools: list[dict[str, Any]]) -> 
         return tools
     protected: list[dict[str, Any]] = json.loads(tokenizer.protect(json.dumps(tools, ensure_ascii=False)))
     return protected
-
-
-def _arguments_text(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

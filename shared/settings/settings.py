@@ -203,7 +203,7 @@ class Settings(BaseModel):
     def __init__(self, **values: Any) -> None:
         """Unset settings take the defaults of the method and of the backend. Raises pydantic's `ValidationError`."""
         flat = flatten(values)
-        method = flat.get("method", SETTINGS["method"].default)
+        method = flat.get("method", SETTINGS["method"].field.default)
         chosen = {**method_defaults(aliases.method(method)), **cloud_defaults(flat.get("backend"), method), **flat}
         grouped: dict[str, Any] = {}
         for name, value in chosen.items():
@@ -245,11 +245,6 @@ class Setting(NamedTuple):
     group: str
     attribute: str
     field: FieldInfo
-
-    @property
-    def default(self) -> Any:
-        """The value of a setting that is not set, with the default method and backend."""
-        return self.field.default
 
 
 def _fields() -> dict[str, Setting]:

@@ -95,8 +95,8 @@ def load(
     own.update({BY_FLAG[flag]: (value, f"--{flag}") for flag, value in flags.items() if flag in BY_FLAG})
     uses = aliases.resolve([*aliases.in_environment(environ), *file_uses, *flag_uses], frozenset(own))
     own.update({setting: (use.meaning, f"{use.name} (alias)") for setting, use in uses.items()})
-    method = aliases.method(own["method"][0] if "method" in own else SETTINGS["method"].default)
-    backend = own["backend"][0] if "backend" in own else SETTINGS["backend"].default
+    method = aliases.method(own["method"][0] if "method" in own else SETTINGS["method"].field.default)
+    backend = own["backend"][0] if "backend" in own else SETTINGS["backend"].field.default
     sources = dict.fromkeys(SETTINGS, "default") | dict.fromkeys(method_defaults(method), f"default of {method}")
     sources |= dict.fromkeys(cloud_defaults(backend, method), f"default of {backend}")
     sources |= {name: source for name, (_, source) in own.items()}

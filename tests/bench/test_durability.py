@@ -24,7 +24,7 @@ def test_what_was_acknowledged_before_a_kill_is_found_again(tmp_path: Path) -> N
 
 def test_lost_and_changed_records_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path)
+    journal = Journal(path)
     turn = make_turn()
     journal.record_turn(turn)
     journal.close()

@@ -65,6 +65,12 @@ def talk(service: Proxy) -> Talk:
     return Talk(service)
 
 
+@pytest.mark.parametrize("command", command_line.COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    shown = run(None, command, "--help")
+    assert command_line.COMMANDS[command][1] in " ".join(shown.split()) and "--help" in shown
+
+
 def test_status_tells_version_turns_and_processes(service: Proxy, talk: Talk) -> None:
     talk.say("What is 2 + 2?")
     shown = run(service, "status")

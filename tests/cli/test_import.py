@@ -47,7 +47,7 @@ def import_(engine_server: Engine, tmp_path: Path) -> Callable[..., str]:
 
 
 def stored(tmp_path: Path) -> list[str]:
-    journal = Journal.open(Settings(data=tmp_path / "data").serve.journal_path)
+    journal = Journal(Settings(data=tmp_path / "data").serve.journal_path)
     try:
         return [session_id.rpartition("-")[2] for session_id in journal.session_ids()]
     finally:
@@ -112,7 +112,7 @@ def test_complaints_of_one_service_teach_another(service: Proxy, tmp_path: Path,
     with serving(data, "--model", str(policy_folder), "--batch-size", "4", *flags):
         told = json.loads(run("import", str(file), "--data", str(data), "--json"))["files"][0]
         assert (told["sessions"], told["turns"], told["trainable"]) == (4, 8, 8)
-        journal = Journal.open(data / "journal.db")
+        journal = Journal(data / "journal.db")
 
         def live() -> Any:
             found = journal.version(1)

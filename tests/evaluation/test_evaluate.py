@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from openclaw_rl.evaluation.arm import Arm, Plan, Point
-from openclaw_rl.evaluation.evaluate import Work, evaluate, spread
+from openclaw_rl.evaluation.evaluate import Work, evaluate
 from openclaw_rl.evaluation.experiment import Experiment, summary
 from openclaw_rl.evaluation.probe import Probe
+from openclaw_rl.evaluation.statistics import spread
 from openclaw_rl.evaluation.suites import CodingTask
 from openclaw_rl.evaluation.targets import Target
 from openclaw_rl.shared.errors import ConfigError

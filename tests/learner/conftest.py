@@ -79,7 +79,7 @@ async def real(shipped_engine: Engine, shipped_prompter: Prompter, tmp_path: Pat
             "rehearsal_max_tokens": 96,
         }
         settings = Settings(**(fields | changes))
-        journal = AsyncJournal.open(settings.serve.journal_path)
+        journal = AsyncJournal(settings.serve.journal_path)
         world = World(settings, journal, create_engine(settings), shipped_prompter, create_trainer(settings))  # type: ignore[arg-type]
         opened.append(world)
         return world

@@ -41,7 +41,7 @@ async def engine(url: str) -> AsyncIterator[SglangEngine]:
 
 @pytest.fixture
 async def journal(tmp_path: Path) -> AsyncIterator[AsyncJournal]:
-    opened = AsyncJournal.open(tmp_path / "journal.db")
+    opened = AsyncJournal(tmp_path / "journal.db")
     yield opened
     await opened.close()
 

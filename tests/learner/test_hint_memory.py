@@ -56,7 +56,7 @@ class Told:
 
     def __init__(self, folder: Path) -> None:
         self.settings = Settings(data=folder)
-        self.journal = AsyncJournal.open(self.settings.serve.journal_path)
+        self.journal = AsyncJournal(self.settings.serve.journal_path)
         self.prompter = Prompter(EMBEDDED_POLICY)
         self.engine = ScoringBase(self.settings)
         self.memory = HintMemory(self.journal, self.engine, self.prompter, self.settings)  # type: ignore[arg-type]

@@ -88,7 +88,7 @@ async def test_recorded_complaints_become_a_version_that_the_engine_serves(
     engine: Engine, prompter: Prompter, tmp_path: Path
 ) -> None:
     settings = make_settings(engine, tmp_path / "data")
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     await record(journal, prompter, settings)
     stop = asyncio.Event()
     process = asyncio.create_task(run(settings, stop))
@@ -111,7 +111,7 @@ async def test_without_training_turns_are_judged_and_no_version_is_made(
     engine: Engine, prompter: Prompter, tmp_path: Path
 ) -> None:
     settings = make_settings(engine, tmp_path / "data", train=False)
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     await record(journal, prompter, settings)
     stop = asyncio.Event()
     process = asyncio.create_task(run(settings, stop))
@@ -148,7 +148,7 @@ def test_the_process_beats_early_and_ends_cleanly_when_told(engine: Engine, tmp_
         stderr=subprocess.PIPE,
     )
     try:
-        journal = Journal.open(settings.serve.journal_path)
+        journal = Journal(settings.serve.journal_path)
         asyncio.run(until(lambda: process.poll() is not None or "learner" in journal.processes(), journal))
         assert process.poll() is None
         assert os.getpriority(os.PRIO_PROCESS, process.pid) >= min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)

@@ -85,7 +85,7 @@ def seeing_prompter() -> Prompter:
 
 @pytest.fixture
 async def journal(tmp_path: Path) -> AsyncIterator[AsyncJournal]:
-    one = AsyncJournal.open(tmp_path / "journal.db")
+    one = AsyncJournal(tmp_path / "journal.db")
     yield one
     await one.close()
 

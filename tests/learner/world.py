@@ -138,7 +138,7 @@ class World:
             "guard": False,  # the scripted engine scores nothing
         }
         settings = Settings(**(fields | changes))
-        journal = AsyncJournal.open(settings.serve.journal_path)
+        journal = AsyncJournal(settings.serve.journal_path)
         trainer = create_trainer(settings) if settings.learning.train else None
         return cls(settings, journal, ScriptedEngine(str(policy)), prompter, trainer)  # type: ignore[arg-type]
 

@@ -91,7 +91,7 @@ async def scripted_service(
     settings = Settings(model=str(policy), data=data, api_key="key", **changes)
     prompter = Prompter(policy, outgoing=outgoing)
     scripted = engine(prompter, says)
-    service = ProxyService(settings, AsyncJournal.open(settings.serve.journal_path), scripted, prompter)
+    service = ProxyService(settings, AsyncJournal(settings.serve.journal_path), scripted, prompter)
     await service.start()
     try:
         transport = httpx.ASGITransport(create_app(service))

@@ -178,7 +178,7 @@ async def test_the_learner_is_rank_0_and_ends_with_the_others(engine_server: Eng
         actor_gpus="2",
         lora_rank=2,
     )
-    journal = Journal.open(chosen.serve.journal_path)
+    journal = Journal(chosen.serve.journal_path)
     for ends, ending, code in (("rank 1", signal.SIGKILL, 1), ("agent", signal.SIGTERM, 0)):
         process = subprocess.Popen(
             [sys.executable, "-m", "openclaw_rl.learner.main"],

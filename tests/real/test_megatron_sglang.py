@@ -116,7 +116,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         timeout=300,
     )
     (trainer,) = [check["message"] for check in json.loads(told.stdout)["checks"] if check["name"] == "trainer"]
-    with contextlib.closing(Journal.open(str(data / "journal.db"))) as journal:
+    with contextlib.closing(Journal(str(data / "journal.db"))) as journal:
         versions = [version for version in journal.versions() if version.state in ("live", "retired")]
         yield Run(case, arm, answers, status, trainer, journal, versions)
 

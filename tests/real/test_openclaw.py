@@ -71,7 +71,7 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             if extension:
                 packed = _packed(folder)
                 openclaw.run("plugins", "install", f"npm-pack:{packed}", "--force", "--accept-capabilities")
-            journal = Journal.open(settings.serve.journal_path)
+            journal = Journal(settings.serve.journal_path)
             lived = Day(openclaw, url, log, journal, extension=extension)
             try:
                 with openclaw.running() as gateway:

@@ -268,7 +268,7 @@ def newest(proxy: Proxy) -> str:
 
 async def test_turns_with_images_are_audited(proxy: Proxy, sglang: Engine, tmp_path: Path) -> None:
     turn = answered(proxy, [shown("What do you see?", RED, BLUE)])
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     engine = SglangEngine(sglang.url)
     await journal.record_turn(turn)
     auditor = Auditor(journal, engine, proxy.settings, Progress())

@@ -32,7 +32,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("serve") / "data"
     data.mkdir()
     write_adapter(EMBEDDED_POLICY, data / "checkpoints" / "3" / "served", seed=3)
-    with contextlib.closing(Journal.open(str(data / "journal.db"))) as journal:
+    with contextlib.closing(Journal(str(data / "journal.db"))) as journal:
         journal.commit_version(PolicyVersion(number=0, parent=None, state="retired", checkpoint=""))
         checkpoint = str(data / "checkpoints" / "3")
         journal.commit_version(PolicyVersion(number=3, parent=0, state="live", checkpoint=checkpoint))
@@ -61,7 +61,7 @@ def chat(served: Served, **body: Any) -> httpx.Response:
 
 def turn_of(data: Path, reply: httpx.Response) -> Turn:
     assert reply.status_code == 200, reply.text
-    with contextlib.closing(Journal.open(str(data / "journal.db"))) as journal:
+    with contextlib.closing(Journal(str(data / "journal.db"))) as journal:
         turn = journal.turn(reply.headers["x-openclaw-rl-turn"])
     assert turn is not None
     return turn

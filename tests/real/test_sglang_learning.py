@@ -22,7 +22,6 @@ from openclaw_rl.shared.records import Message, PromptImage, Turn
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.backend import adapter_folder, sglang_targets
-from openclaw_rl.trainer_local.models.forward import output_head
 from openclaw_rl.trainer_local.models.vision import Sight, run_all_rows
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from openclaw_rl.trainer_local.sglang.images import attach
@@ -132,8 +131,6 @@ def test_the_trainer_computes_on_every_kind_of_picture_what_sglang_computed(
             lambda _, logits, found=found: found.append(logits.log_softmax(dim=-1)),  # type: ignore[misc]
             sight=sight,
             micro_batch_tokens=10_000,
-            device=torch.device("cpu"),
-            head=output_head(plain.model),
             share=False,
             backward=False,
         )

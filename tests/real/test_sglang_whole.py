@@ -284,7 +284,7 @@ async def test_memory_is_lent_while_nobody_asks_and_requests_wait_for_it(
     """A CPU has nothing to free; what is shown is that SGLang takes the requests in this order."""
     learner = client(url, checkpoints)
     asked = Sampling(max_tokens=20, ignore_eos=True)
-    async with learner.lend_memory(("kv_cache",)) as lent:
+    async with learner.lend_memory() as lent:
         assert lent
         asking = asyncio.create_task(collect(proxy.generate(prompt(12, 1), asked)))
         await asyncio.wait([asking], timeout=2)
@@ -306,7 +306,7 @@ from pathlib import Path
 from tests.real.test_sglang_whole import client
 
 async def main(url, checkpoints):
-    async with client(url, Path(checkpoints)).lend_memory(("kv_cache", "weights")) as lent:
+    async with client(url, Path(checkpoints)).lend_memory() as lent:
         assert lent
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -328,7 +328,7 @@ async def test_the_learner_publishes_and_rolls_back_where_no_candidate_can_be_pr
 ) -> None:
     learner = client(url, checkpoints)
     settings = Settings(data=tmp_path, checkpoints=str(checkpoints), model=str(EMBEDDED_POLICY), guard_answers=2)
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     versions = Versions(journal, learner, None, settings, Progress())
     guard = Guard(journal, learner, Prompter(str(EMBEDDED_POLICY)), settings, lambda _: False)
     await versions.start()

@@ -37,7 +37,7 @@ from openclaw_rl.shared.settings.settings import Settings
 
 async def main():
     settings = Settings(data={data!r}, report_to="wandb:team/our-project", api_key="secret-key")
-    journal = AsyncJournal.open(settings.serve.journal_path)
+    journal = AsyncJournal(settings.serve.journal_path)
     (sink,) = await sinks_of(settings, journal)
     reporter = Reporter(journal, sink, Progress())
     print(await reporter.once())
@@ -109,7 +109,7 @@ def python(program: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def journal_with(data: Path, *numbers: int) -> None:
-    journal = Journal.open(data / "journal.db")
+    journal = Journal(data / "journal.db")
     if journal.version(0) is None:
         journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
     for number in numbers:
@@ -169,7 +169,7 @@ def test_a_server_that_is_not_there_is_an_error_in_words(tmp_path: Path, package
     assert "openclaw_rl.learner.reporting.report.SinkError: W&B:" in told.stderr and "\nKeyError" not in told.stderr
     told = python(program, HOME=str(tmp_path))
     assert "SinkError: W&B: UsageError: No API key" in told.stderr
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     assert journal.get_control("reported to wandb", "0") == "0", "it is tried again"
     journal.close()
 

@@ -13,7 +13,7 @@ from tests.shared.journal_records import make_turn
 
 
 async def write(path: str, session_id: str, count: int) -> None:
-    journal = AsyncJournal.open(path)
+    journal = AsyncJournal(path)
     numbers = iter(range(count))
 
     async def one_client() -> None:

@@ -17,7 +17,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import Pass
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
-from openclaw_rl.trainer_local.models.forward import output_head, run_rows
+from openclaw_rl.trainer_local.models.forward import run_rows
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import row
 from openclaw_rl.trainer_local.training.objective import LocalObjective
@@ -88,8 +88,6 @@ def _runs(model: Any, *, backward: bool = False) -> Callable[..., None]:
         run_rows,
         model,
         micro_batch_tokens=4096,
-        device=torch.device("cpu"),
-        head=output_head(model),
         share=Sharing.ROWS,
         backward=backward,
     )

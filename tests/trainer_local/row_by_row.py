@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openclaw_rl.shared.objective import losses
-from openclaw_rl.trainer_local.models.forward import output_head, run_rows
+from openclaw_rl.trainer_local.models.forward import run_rows
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import Row, row
 
@@ -103,8 +103,6 @@ def together(model: Any, rows: Sequence[Row], *, budget: int, share: Sharing) ->
         rows,
         use,
         micro_batch_tokens=budget,
-        device=model.device,
-        head=output_head(model),
         share=share,
         backward=True,
     )

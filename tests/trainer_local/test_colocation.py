@@ -30,12 +30,12 @@ class FakeLender:
 
     def __init__(self, *lends: bool, busy: Sequence[bool | EngineError] = ()) -> None:
         self.lends, self.busy_then = list(lends), list(busy)
-        self.tags: list[Sequence[str]] = []
+        self.asked = 0
         self.failed: list[str] = []
 
     @contextlib.asynccontextmanager
-    async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
-        self.tags.append(tags)
+    async def lend_memory(self) -> AsyncIterator[bool]:
+        self.asked += 1
         try:
             yield self.lends.pop(0) if self.lends else True
         except BaseException as error:
@@ -49,7 +49,7 @@ class FakeLender:
         return found
 
     async def close(self) -> None:
-        self.tags.append("closed")
+        self.closed = True
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +74,10 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 async def test_a_step_waits_until_a_fake_engine_lends(policy: Path) -> None:
     lender = FakeLender(False, False, busy=[True, True, False])
     trainer, other = create(settings(policy)), create(settings(policy))
-    report = await AlternatingTrainer(trainer, lender, ("kv_cache",)).step(BATCH, RECIPE)
+    report = await AlternatingTrainer(trainer, lender).step(BATCH, RECIPE)
     await other.step(BATCH, RECIPE)
     assert report.step == 1 and same(weights(trainer), weights(other))
-    assert lender.tags == [("kv_cache",)] * 3 and not lender.failed
+    assert lender.asked == 3 and not lender.failed
     await trainer.close()
     await other.close()
 
@@ -86,20 +86,20 @@ async def test_a_step_waits_for_a_pause_that_is_long_enough(policy: Path, monkey
     monkeypatch.setattr(colocation, "QUIET_SECONDS", 0.05)
     lender = FakeLender(busy=[False, False, True, False])
     trainer = create(settings(policy))
-    await AlternatingTrainer(trainer, lender, ()).step(BATCH, RECIPE)
-    assert not lender.busy_then and lender.tags == [()]
+    await AlternatingTrainer(trainer, lender).step(BATCH, RECIPE)
+    assert not lender.busy_then and lender.asked == 1
     await trainer.close()
 
 
 async def test_a_step_that_was_made_counts_though_a_fake_engine_does_not_take_its_memory(policy: Path) -> None:
     class Failing(FakeLender):
         @contextlib.asynccontextmanager
-        async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
+        async def lend_memory(self) -> AsyncIterator[bool]:
             yield True
             raise EngineError("no memory left")
 
     trainer = create(settings(policy))
-    assert (await AlternatingTrainer(trainer, Failing(), ()).step(BATCH, RECIPE)).step == 1
+    assert (await AlternatingTrainer(trainer, Failing()).step(BATCH, RECIPE)).step == 1
     await trainer.close()
 
 
@@ -107,7 +107,7 @@ async def test_what_a_step_fails_of_is_told_once_a_fake_engine_has_its_memory(po
     trainer, lender = create(settings(policy)), FakeLender()
     bad = [sample(1, response_ids=[10**6] * 4)]
     with pytest.raises(TrainerError, match="was undone"):
-        await AlternatingTrainer(trainer, lender, ()).step(bad, RECIPE)
+        await AlternatingTrainer(trainer, lender).step(bad, RECIPE)
     assert lender.failed == [], "the memory went back in the usual way"
     await trainer.close()
 
@@ -117,15 +117,15 @@ async def test_where_a_fake_engine_is_never_quiet_the_batch_waits(
 ) -> None:
     monkeypatch.setattr(colocation, "WAIT_SECONDS", 0.2)
     trainer = create(settings(policy))
-    busy = AlternatingTrainer(trainer, FakeLender(busy=[True] * 10**5), ("kv_cache",))
+    busy = AlternatingTrainer(trainer, FakeLender(busy=[True] * 10**5))
     assert "waits for a pause" in await busy.obstacle()
     with pytest.raises(TrainerAway, match="needs a second GPU"):
         await busy.step(BATCH, RECIPE)
-    gone = AlternatingTrainer(trainer, FakeLender(busy=[EngineError("refused")] * 2), ())
+    gone = AlternatingTrainer(trainer, FakeLender(busy=[EngineError("refused")] * 2))
     assert "does not answer: refused" in await gone.obstacle()
     with pytest.raises(TrainerAway, match="that failed: refused"):
         await gone.step(BATCH, RECIPE)
-    assert await AlternatingTrainer(trainer, FakeLender(), ()).obstacle() == ""
+    assert await AlternatingTrainer(trainer, FakeLender()).obstacle() == ""
     await trainer.close()
 
 
@@ -145,22 +145,20 @@ async def test_a_trainer_whose_ranks_are_gone_is_asked_for_its_obstacle_before_a
             await super().free()
 
     trainer = Mends(settings(policy))
-    assert await AlternatingTrainer(trainer, FakeLender(), ()).obstacle() == ""
+    assert await AlternatingTrainer(trainer, FakeLender()).obstacle() == ""
     await trainer.close()
 
 
-async def test_the_trainer_of_a_placement_that_alternates_borrows_what_it_says(
+async def test_the_trainer_of_a_placement_that_alternates_borrows_memory(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "other"}))
     card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
-    server = Server(role="policy", model="m", gpus=(card,), lends=("kv_cache", "weights"))
+    server = Server(role="policy", model="m", gpus=(card,), lends_memory=True)
     chosen = settings(policy, backend="embedded", engine_url="http://127.0.0.1:9")
     for train, borrows in (((card,), True), ((), False)):
         for name, value in Placement(servers=(server,), train=train, sharing="alternating").variables.items():
             monkeypatch.setenv(name, value)
         made = backend.create(chosen)
         assert isinstance(made, AlternatingTrainer) is borrows
-        if isinstance(made, AlternatingTrainer):
-            assert made._tags == ("kv_cache", "weights")
         await made.close()

@@ -135,20 +135,8 @@ class VersionPrefixes:
         return upper
 
 
-class PrefixBudget:
-    """Keeps all versions' trees together under a number of bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-
-    def trim(self, trees: list[VersionPrefixes]) -> None:
-        """Forget the least recently used leaves until the trees fit."""
-        total = sum(tree.nbytes for tree in trees)
-        while total > self.limit:
-            candidates = [(leaf.used, index) for index, tree in enumerate(trees) for leaf in tree.leaves()]
-            if not candidates:
-                return
-            used, index = min(candidates)
-            leaf = next(leaf for leaf in trees[index].leaves() if leaf.used == used)
-            trees[index].remove(leaf)
-            total -= leaf.nbytes
+def trim(trees: list[VersionPrefixes], limit: int) -> None:
+    """Forget the least recently used leaves until the trees fit `limit` bytes together."""
+    while sum(tree.nbytes for tree in trees) > limit:
+        tree, leaf = min(((tree, leaf) for tree in trees for leaf in tree.leaves()), key=lambda found: found[1].used)
+        tree.remove(leaf)

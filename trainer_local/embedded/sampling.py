@@ -81,10 +81,8 @@ def sample(
 def likeliest(logprobs: torch.Tensor, count: int) -> list[list[tuple[float, int]]]:
     """The `count` likeliest `(logprob, id)` of each row, best first; ids of probability zero are left out."""
     values, ids = logprobs.topk(min(count, logprobs.shape[-1]), dim=-1)
-    pairs: list[list[tuple[float, int]]] = []
-    for row_values, row_ids in zip(values.tolist(), ids.tolist(), strict=True):
-        pairs.append([(v, i) for v, i in zip(row_values, row_ids, strict=True) if v != float("-inf")])
-    return pairs
+    rows = zip(values.tolist(), ids.tolist(), strict=True)
+    return [[pair for pair in zip(*row, strict=True) if pair[0] != float("-inf")] for row in rows]
 
 
 def _penalise(logits: torch.Tensor, sampler: TokenSampler) -> None:

@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +23,7 @@ import torch
 from openclaw_rl.shared.engine.wire import Event, Refused
 from openclaw_rl.trainer_local.embedded.decoding import RowInput, Runner
 from openclaw_rl.trainer_local.embedded.jobs import Queues, SamplingJob
-from openclaw_rl.trainer_local.embedded.prefix_cache import PrefixBudget
+from openclaw_rl.trainer_local.embedded.prefix_cache import trim
 from openclaw_rl.trainer_local.embedded.sampling import sample
 from openclaw_rl.trainer_local.embedded.versions import LoadedVersions, Version
 
@@ -36,21 +35,6 @@ _LEAST_CHUNK, _LARGEST_CHUNK = 16, 2048
 _LOGITS_BYTES = 64 << 20
 _LONG_PROMPT = 512  # shorter ones are computed quickly
 _RECENT_TOKENS = 16384
-
-
-@dataclass(frozen=True)
-class _Abort:
-    """A request to end a job."""
-
-    job: SamplingJob
-
-
-@dataclass(frozen=True)
-class _Recent:
-    """A request for the prompts that a version saw last."""
-
-    version: Version
-    answer: Future[list[list[int]]] = field(default_factory=Future)
 
 
 class Scheduler:
@@ -75,10 +59,10 @@ class Scheduler:
         self._deliver = deliver
         self._max_batch = max_batch
         self._max_queue = max_queue
-        self._budget = PrefixBudget(cache_bytes)
+        self._cache_bytes = cache_bytes
         self._eos = eos
         self._decode_text = decode_text
-        self._inbox: deque[SamplingJob | _Abort | _Recent] = deque()
+        self._inbox: deque[SamplingJob | Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._stopping = False
         self._queues = Queues()
@@ -119,19 +103,25 @@ class Scheduler:
 
     def abort(self, job: SamplingJob) -> None:
         """End a job as soon as the step under way is over."""
+
+        def end() -> None:
+            if not job.ended:
+                self._end(job, Event(finish={"type": "abort", "message": "aborted by the client"}))
+
         with self._wake:
-            self._inbox.append(_Abort(job))
+            self._inbox.append(end)
             self._wake.notify()
 
     def recent_prompts(self, version: Version) -> Future[list[list[int]]]:
         """The long prompts that this version saw last, to warm the cache of the version that takes over."""
-        asked = _Recent(version)
+        answer: Future[list[list[int]]] = Future()
         with self._wake:
             if self._stopping:
-                asked.answer.set_result([])
-            self._inbox.append(asked)
-            self._wake.notify()
-        return asked.answer
+                answer.set_result([])
+            else:
+                self._inbox.append(lambda: answer.set_result(version.prefixes.recent(_LONG_PROMPT, _RECENT_TOKENS)))
+                self._wake.notify()
+        return answer
 
     def load(self) -> dict[str, int]:
         """Number of requests that run and wait."""
@@ -160,28 +150,24 @@ class Scheduler:
                 self._wake.wait()
             if self._stopping:
                 return False
-            commands = list(self._inbox)
-            self._inbox.clear()
-        for command in commands:
+        self._empty_inbox()
+        return True
+
+    def _empty_inbox(self) -> None:
+        while self._inbox:
+            command = self._inbox.popleft()
             if isinstance(command, SamplingJob):
                 self._queues.add(command)
-            elif isinstance(command, _Recent):
-                command.answer.set_result(command.version.prefixes.recent(_LONG_PROMPT, _RECENT_TOKENS))
-            elif not command.job.ended:
-                self._end(command.job, Event(finish={"type": "abort", "message": "aborted by the client"}))
-        return True
+            else:
+                command()
 
     def _close(self) -> None:
         """End every job with an error: the engine is stopping."""
         with self._wake:
             self._stopping = True
-            jobs = [*self._queues.jobs(), *(command for command in self._inbox if isinstance(command, SamplingJob))]
-            for command in self._inbox:
-                if isinstance(command, _Recent):
-                    command.answer.set_result([])
-            self._inbox.clear()
+        self._empty_inbox()
         stopping = Event(error=Refused("the engine is stopping", 503))
-        self._events.extend((job, stopping) for job in jobs)
+        self._events.extend((job, stopping) for job in self._queues.jobs())
         self._flush()
 
     def _flush(self) -> None:
@@ -211,7 +197,7 @@ class Scheduler:
             output = job.output[: job.row.length - len(job.ids)]
             ids = torch.cat([torch.from_numpy(job.ids), torch.tensor(output)]).numpy()
         job.version.prefixes.insert(ids, job.row)
-        self._budget.trim(self.versions.trees())
+        trim(self.versions.trees(), self._cache_bytes)
 
     def _step(self) -> None:
         """Compute one chunk of prompts and one token of every answer of the next queue."""

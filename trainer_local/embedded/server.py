@@ -50,32 +50,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def options(flags: argparse.Namespace) -> EngineOptions:
-    """The engine's options. Raises `SystemExit` for a malformed `--live`."""
-    return EngineOptions(
-        model=flags.model,
-        tokenizer=flags.tokenizer,
-        device=flags.device,
-        dtype=flags.dtype,
-        context_length=flags.context_length,
-        max_batch=flags.max_batch,
-        max_versions=flags.max_versions,
-        max_queue=flags.max_queue,
-        cache_bytes=flags.cache_megabytes << 20,
-        checkpoints=flags.checkpoints,
-        live=live_version(flags.live),
-    )
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Serve until SIGTERM."""
     die_with_parent()
     flags = parse(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=flags.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     transformers.utils.logging.disable_progress_bar()
-    sys.setswitchinterval(
-        0.0005
-    )  # a thread that loads weights in Python code must not hold up the model's thread for long
+    sys.setswitchinterval(0.0005)  # a thread that loads weights must not hold up the model's thread for long
     server: uvicorn.Server | None = None
     failed = threading.Event()
 
@@ -85,7 +66,9 @@ def main(arguments: list[str] | None = None) -> None:
             server.should_exit = True
 
     try:
-        engine = EmbeddedEngine(options(flags), on_failure=fail)
+        own = {name: getattr(flags, name) for name in EngineOptions.__struct_fields__ if hasattr(flags, name)}
+        options = EngineOptions(**own | {"live": live_version(flags.live), "cache_bytes": flags.cache_megabytes << 20})
+        engine = EmbeddedEngine(options, on_failure=fail)
     except (CheckpointError, ConfigError) as error:
         raise SystemExit(f"the engine cannot start: {error}") from error
     log.info("serving %s, version %d live, context %d", flags.model, engine.versions.live, engine.context_length)

@@ -8,8 +8,7 @@ other score is computed, and on CUDA no mask is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -21,31 +20,12 @@ from torch.utils.checkpoint import checkpoint
 from openclaw_rl.trainer_local.prefix.tree import Run
 
 
-class Runs:
-    """The runs of the sequence that is in the model, for all layers; open during the backward pass too, where layers
-    may be recomputed.
+class PackedAttention(torch.nn.Module):
+    """Replaces a layer's core attention: `partial(PackedAttention, runs)` takes what Megatron-core passes. `runs` are
+    those of the sequence that is in the model.
     """
 
-    def __init__(self) -> None:
-        self._runs: Sequence[Run] = ()
-
-    @contextmanager
-    def of(self, runs: Sequence[Run]) -> Iterator[None]:
-        """Set the runs of the model's sequence while the block runs."""
-        self._runs = runs
-        try:
-            yield
-        finally:
-            self._runs = ()
-
-    def __iter__(self) -> Iterator[Run]:
-        return iter(self._runs)
-
-
-class PackedAttention(torch.nn.Module):
-    """Replaces a layer's core attention: `partial(PackedAttention, runs)` takes what Megatron-core passes."""
-
-    def __init__(self, runs: Runs, *, softmax_scale: float | None = None, **_: Any) -> None:
+    def __init__(self, runs: Sequence[Run], *, softmax_scale: float | None = None, **_: Any) -> None:
         super().__init__()
         self._runs = runs
         self._scale = softmax_scale

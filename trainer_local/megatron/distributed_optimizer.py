@@ -47,11 +47,6 @@ class DistributedOptimizer:
         (self._optimizer,) = get_megatron_optimizer(config, [self._wrapped]).chained_optimizers
         self._idle = False
 
-    @property
-    def layout(self) -> list[int]:
-        """The layout that its state fits: number of ranks, and tensor parallel size."""
-        return [self._group.size, self._group.tensor_parallel]
-
     def rate(self, recipe: Recipe, step: int) -> float:
         return follow(self._optimizer.optimizer, recipe, step)
 
@@ -121,7 +116,8 @@ class DistributedOptimizer:
     def gather_state(self) -> dict[str, Any]:
         """The shards of all ranks on rank 0; nothing elsewhere."""
         shards = self._group.gather_to_first(self.snapshot())
-        return {SHARDS: shards, LAYOUT: self.layout} if shards is not None else {}
+        layout = [self._group.size, self._group.tensor_parallel]  # they fit no other
+        return {SHARDS: shards, LAYOUT: layout} if shards is not None else {}
 
     def load_state(self, state: Mapping[str, Any] | None, *, fresh: bool) -> None:
         """Load what `gather_state` returned, which rank 0 passes as `state`."""

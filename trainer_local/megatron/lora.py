@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import dropout, linear
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.learning import LearningSettings
 from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, reduce_parts
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.megatron.weight_names import Chunked, Mapped, Replicated
@@ -53,15 +54,6 @@ class Switch:
             self.on = before
 
 
-@dataclass(frozen=True)
-class Lora:
-    """Hyperparameters of the adapters; `scale` is alpha / rank."""
-
-    rank: int
-    scale: float
-    dropout: float
-
-
 def targets(setting: str, shape: Shape, model: str) -> list[str]:
     """The Hugging Face modules that `lora_targets` names, in order. Raises `ConfigError` for a name that fits none."""
     every = [f"model.layers.{layer}.{name}" for layer in range(shape.layers) for name, _ in PROJECTIONS]
@@ -81,28 +73,16 @@ def _matches(module: str, name: str) -> bool:
     return module == name or module.endswith(f".{name}")
 
 
-def sizes(module: str, shape: Shape) -> tuple[int, int]:
-    """Input and output width of a projection."""
-    queries, keys = shape.heads * shape.head, shape.groups * shape.head
-    return {
-        "q_proj": (shape.hidden, queries),
-        "k_proj": (shape.hidden, keys),
-        "v_proj": (shape.hidden, keys),
-        "o_proj": (queries, shape.hidden),
-        "gate_proj": (shape.hidden, shape.feed_forward),
-        "up_proj": (shape.hidden, shape.feed_forward),
-        "down_proj": (shape.feed_forward, shape.hidden),
-    }[module.rpartition(".")[2]]
-
-
 def initial(modules: Sequence[str], shape: Shape, rank: int) -> dict[str, Tensor]:
     """The untrained adapters by PEFT's names: A random, B zero, drawn in PEFT's order and way, so that the same random
     state makes the same adapters in both.
     """
+    projections = {projection.name: projection for projection in shape.projections}
     found: dict[str, Tensor] = {}
     for module in modules:
-        before, after = sizes(module, shape)
-        down, up = torch.nn.Linear(before, rank, bias=False), torch.nn.Linear(rank, after, bias=False)
+        projection = projections[module.rpartition(".")[2]]
+        down = torch.nn.Linear(projection.inside, rank, bias=False)
+        up = torch.nn.Linear(rank, projection.outside, bias=False)
         torch.nn.init.kaiming_uniform_(down.weight, a=math.sqrt(5))
         torch.nn.init.zeros_(up.weight)
         found[parameter_name(module, DOWN)] = down.weight.detach()
@@ -121,22 +101,23 @@ def file_name(name: str) -> str:
 
 
 class Adapter(torch.nn.Module):
-    """The adapter of one projection on one rank: `down` `[r, in]`, `up` `[out, r]`, one of them cut."""
+    """The adapter of one projection on one rank, its part of the adapters `whole`: `down` `[r, in]`, `up` `[out, r]`,
+    one of them cut.
+    """
 
-    def __init__(self, module: str, lora: Lora, row_parallel: bool, group: Any) -> None:
+    def __init__(
+        self, module: str, learning: LearningSettings, group: Any, whole: Mapping[str, Tensor], device: torch.device
+    ) -> None:
         super().__init__()
-        self._lora = lora
-        self._row_parallel = row_parallel
+        self._scale, self._dropout = learning.lora_alpha / learning.lora_rank, learning.lora_dropout
+        self._row_parallel = row_parallel = module.endswith(("o_proj", "down_proj"))
         self._group = group
         self.cuts = {
             DOWN: Mapped([parameter_name(module, DOWN)], Chunked(1) if row_parallel else Replicated()),
             UP: Mapped([parameter_name(module, UP)], Replicated() if row_parallel else Chunked(0)),
         }
-
-    def fill(self, whole: Mapping[str, Tensor], device: torch.device) -> None:
-        """Take this rank's part of the adapters `whole`."""
         for side, mapped in self.cuts.items():
-            part = mapped.cut.split([whole[mapped.names[0]]], self._group.size(), self._group.rank())
+            part = mapped.cut.split([whole[mapped.names[0]]], group.size(), group.rank())
             parameter = torch.nn.Parameter(part.to(device, torch.float32).contiguous())
             # Megatron-core's optimizer needs it to count each element of the norm once.
             parameter.tensor_model_parallel = mapped.cut.parallel  # type: ignore[attr-defined]
@@ -148,10 +129,10 @@ class Adapter(torch.nn.Module):
         inner = linear(self._dropped(hidden), down)
         if self._group.size() > 1:
             inner = reduce_parts(inner, self._group) if self._row_parallel else copy_to_parts(inner, self._group)
-        return linear(inner, up) * self._lora.scale
+        return linear(inner, up) * self._scale
 
     def _dropped(self, hidden: Tensor) -> Tensor:
-        share = self._lora.dropout
+        share = self._dropout
         if not (self.training and share):
             return hidden
         ranks = self._group.size()
@@ -197,7 +178,12 @@ class Adapted(torch.nn.Module):
 
 
 def adapt(
-    gpt: Any, shape: Shape, lora: Lora, whole: Mapping[str, Tensor], switch: Switch, device: torch.device
+    gpt: Any,
+    shape: Shape,
+    learning: LearningSettings,
+    whole: Mapping[str, Tensor],
+    switch: Switch,
+    device: torch.device,
 ) -> dict[str, tuple[torch.nn.Parameter, Mapped]]:
     """Put adapters with the values `whole` into a GPTModel, and freeze the rest. Returns their parameters by PEFT's
     names, in PEFT's order, each with how it is cut.
@@ -212,8 +198,7 @@ def adapt(
             if parameter_name(module, DOWN) not in whole:
                 continue
             name = projection.rpartition(".")[2]
-            adapter = Adapter(module, lora, name in ("o_proj", "down_proj"), group)
-            adapter.fill(whole, device)
+            adapter = Adapter(module, learning, group, whole, device)
             inside.setdefault(place, {})[name] = adapter
             for side, mapped in adapter.cuts.items():
                 found[mapped.names[0]] = adapter.get_parameter(side), mapped

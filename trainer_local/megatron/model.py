@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,10 +13,10 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
-from openclaw_rl.trainer_local.megatron.attention import PackedAttention, Runs
+from openclaw_rl.trainer_local.megatron.attention import PackedAttention
 from openclaw_rl.trainer_local.megatron.collectives import gather_parts
 from openclaw_rl.trainer_local.megatron.shape import Shape
-from openclaw_rl.trainer_local.prefix.tree import Packed
+from openclaw_rl.trainer_local.prefix.tree import Packed, Run
 
 
 def configuration(
@@ -79,7 +81,7 @@ class PackedModel(torch.nn.Module):
     def __init__(self, shape: Shape, config: TransformerConfig) -> None:
         super().__init__()
         self.shape = shape
-        self._runs = Runs()
+        self._runs: list[Run] = []
         self.gpt = GPTModel(
             config,
             _layer(self._runs),
@@ -102,9 +104,16 @@ class PackedModel(torch.nn.Module):
         """
         self._open_input = True
 
-    def packing(self, packed: Packed) -> Any:
-        """A context in which `packed` is in the model, its backward pass included."""
-        return self._runs.of(packed.runs)
+    @contextmanager
+    def packing(self, packed: Packed) -> Iterator[None]:
+        """Have `packed` in the model while the block runs; its backward pass belongs inside, where layers may be
+        recomputed.
+        """
+        self._runs[:] = packed.runs
+        try:
+            yield
+        finally:
+            self._runs.clear()
 
     def hidden(self, packed: Packed) -> Tensor:
         """The last layer's output `[N, hidden]`, normalised; inside `packing`."""
@@ -129,7 +138,7 @@ class PackedModel(torch.nn.Module):
         return whole[:, : self.shape.vocabulary]
 
 
-def _layer(runs: Runs) -> Any:
+def _layer(runs: Sequence[Run]) -> Any:
     """Megatron-core's local layer with packed attention."""
     spec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
     spec.submodules.self_attention.submodules.core_attention = partial(PackedAttention, runs)

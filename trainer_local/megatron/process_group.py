@@ -24,7 +24,7 @@ from megatron.core import parallel_state
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from openclaw_rl.shared.errors import ConfigError, TrainerError
+from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.trainer_local.megatron.launch import under_torchrun
 
 log = logging.getLogger("megatron")
@@ -72,14 +72,7 @@ class ProcessGroup:
         store.set_timeout(FOREVER)
 
     def arrange(self, tensor_parallel: int, device: torch.device) -> None:
-        """Split the ranks into models of `tensor_parallel` ranks each, which compute on `device`. Raises
-        `ConfigError`.
-        """
-        if self.size % tensor_parallel:
-            raise ConfigError(
-                f"tensor_parallel = {tensor_parallel} does not divide the {self.size} processes that train: set it to "
-                "a divisor"
-            )
+        """Split the ranks into models of `tensor_parallel` ranks each, which compute on `device`."""
         if device.type == "cuda":
             index = int(os.environ.get("LOCAL_RANK", "0")) if self.size > 1 else device.index
             device = torch.device("cuda", torch.cuda.current_device() if index is None else index)

@@ -26,7 +26,7 @@ from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
-from openclaw_rl.trainer_local.training.step import Learning, random_state, read_random_state, train, undone_on_failure
+from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
 from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
 
 Value = TypeVar("Value")
@@ -282,7 +282,3 @@ class RankLearning:
             merge=self._merge,
             backward=backward,
         )
-
-
-def _is_learning(learning: RankLearning) -> Learning:
-    return learning

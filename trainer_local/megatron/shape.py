@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_local.placement.model_shape import why_not_megatron
+from openclaw_rl.trainer_local.placement import model_shape
 
 INSTEAD = "set backend = embedded with device = cuda: the transformers trainer takes any Hugging Face model"
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A Qwen3 dense model. `groups` are its key-value heads, each serving `heads / groups` query heads; sizes in
-    numbers.
-    """
+class Shape(model_shape.ModelShape, frozen=True, kw_only=True):
+    """A Qwen3 dense model. `groups` are its key-value heads, each serving `heads / groups` query heads."""
 
-    layers: int
-    hidden: int
-    heads: int
-    groups: int
-    head: int
-    feed_forward: int
-    vocabulary: int
     epsilon: float
     rope_theta: float
-    tied: bool
-    context: int
 
     def padded(self, tensor_parallel: int) -> int:
         """The vocabulary, filled up so that every rank has as many rows."""
@@ -38,22 +27,13 @@ def shape_of(config: Any, model: str, tensor_parallel: int) -> Shape:
     """Shape of the model with the transformers configuration `config`. Raises `ConfigError` if this trainer, or this
     number of ranks, cannot hold it.
     """
-    reason = why_not_megatron(config.to_dict())
-    if reason:
+    sizes = config.to_dict()
+    if reason := model_shape.why_not_megatron(sizes):
         raise ConfigError(f"backend = megatron cannot train model = {model!r}, which {reason}; for this one {INSTEAD}")
-    rope = config.rope_parameters
     shape = Shape(
-        layers=config.num_hidden_layers,
-        hidden=config.hidden_size,
-        heads=config.num_attention_heads,
-        groups=config.num_key_value_heads,
-        head=config.head_dim,
-        feed_forward=config.intermediate_size,
-        vocabulary=config.vocab_size,
+        **msgspec.structs.asdict(model_shape.shape_of(sizes)),
         epsilon=config.rms_norm_eps,
-        rope_theta=float(rope["rope_theta"]),
-        tied=bool(config.tie_word_embeddings),
-        context=config.max_position_embeddings,
+        rope_theta=float(config.rope_parameters["rope_theta"]),
     )
     parts = {"key-value heads": shape.groups, "attention heads": shape.heads, "feed-forward width": shape.feed_forward}
     for name, size in parts.items():

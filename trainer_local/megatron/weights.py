@@ -5,7 +5,7 @@ Hugging Face or PEFT names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.megatron.lora import Lora, Switch, adapt, initial, targets
+from openclaw_rl.trainer_local.megatron.lora import Switch, adapt, initial, targets
 from openclaw_rl.trainer_local.megatron.model import PackedModel, configuration
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
@@ -119,9 +119,15 @@ class RankWeights:
         with swapped_weights(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
             yield
 
-    def evaluating(self) -> Any:
-        """A context without dropout."""
-        return _evaluating(self.model) if self.model.training else nullcontext()
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """No dropout while the block runs."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train(training)
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of all trained weights; on the host if the optimizer's state is."""
@@ -197,14 +203,9 @@ class RankWeights:
 
     def _adapted(self, settings: Settings) -> dict[str, Trained]:
         modules = targets(settings.learning.lora_targets, self.shape, settings.engine.model)
-        lora = Lora(
-            settings.learning.lora_rank,
-            settings.learning.lora_alpha / settings.learning.lora_rank,
-            settings.learning.lora_dropout,
-        )
         whole = initial(modules, self.shape, settings.learning.lora_rank)
         self.names = list(whole)
-        parts = adapt(self.model.gpt, self.shape, lora, whole, self._switch, self.group.device)
+        parts = adapt(self.model.gpt, self.shape, settings.learning, whole, self._switch, self.group.device)
         self.model.eval()
         if self._recomputes:
             self.model.open_input()
@@ -229,15 +230,6 @@ class RankWeights:
             joined = one.mapped.cut.join([part] * count)
             found |= {name: tuple(full.shape) for name, full in zip(one.mapped.names, joined, strict=True)}
         return {name: found[name] for name in self.names}
-
-
-@contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train()
 
 
 def _check_recomputing() -> None:

@@ -1,92 +1,44 @@
-"""A Hugging Face model's folder, read from its config and the headers of its safetensors files, without torch.
-
-Format of a header: 8 bytes length, little-endian, then JSON by tensor name
-(https://huggingface.co/docs/safetensors/index#format).
-"""
+"""A Hugging Face model's folder, read from its config and the headers of its safetensors files, without torch."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from openclaw_rl.shared.files import read_json
+from openclaw_rl.trainer_local.placement.model_shape import tensor_shapes
 
-_MAX_HEADER_BYTES = 100 << 20
 _TIED = "lm_head.weight"  # in tied models some writers leave it out
-
-
-class _Tensor(msgspec.Struct):
-    shape: list[int]
-
-
-class _Text(msgspec.Struct):
-    hidden_size: int = 0
-    num_hidden_layers: int = 0
-    vocab_size: int = 0
-
-
-class _Size(_Text):
-    model_type: str = ""
-    text_config: _Text | None = None  # of a vision model
-
-
-class _Config(msgspec.Struct):
-    quantization_config: dict[str, Any] | None = None
-    dtype: Any = None
-    torch_dtype: Any = None  # its name before transformers 5
-
-
-def shapes(folder: Path) -> Mapping[str, Sequence[int]]:
-    """Each tensor's shape by its name. Raises `OSError` or `ValueError` for files that are none."""
-    found: dict[str, Sequence[int]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as content:
-            try:
-                (length,) = struct.unpack("<Q", content.read(8))
-                if length > _MAX_HEADER_BYTES:
-                    raise ValueError(f"a header of {length} bytes")
-                header = msgspec.json.decode(content.read(length), type=dict[str, msgspec.Raw])
-                header.pop("__metadata__", None)
-                tensors = {name: msgspec.json.decode(raw, type=_Tensor).shape for name, raw in header.items()}
-            except (struct.error, ValueError, msgspec.DecodeError) as error:
-                raise ValueError(f"{file} is no safetensors file: {error}") from error
-        found |= tensors
-    return found
 
 
 def quantization(folder: str) -> str:
     """Quantization method of a model's weights (awq, gptq, fp8…); "" if there is none, or no such folder here."""
-    return str((_config(folder).quantization_config or {}).get("quant_method") or "")
+    return str((_config(folder).get("quantization_config") or {}).get("quant_method") or "")
 
 
 def dtype(folder: str) -> str:
     """The type that a model's weights are made for, "" if its config has none."""
     config = _config(folder)
-    return str(config.dtype or config.torch_dtype or "")
+    return str(config.get("dtype") or config.get("torch_dtype") or "")  # its name before transformers 5
 
 
 def another(path: str, kind: str, base: str) -> str:
     """Difference between the model at `path`, of the type `kind` ("" if unknown), and that in the folder `base`; "" if
     none is found, or if the folders are not on this machine.
     """
-    wanted, served = _config(base, _Size), _config(path, _Size)
-    found = served.model_type or kind  # SGLang has other names for some types
-    if found and wanted.model_type and found != wanted.model_type:
-        return f"{path} is {found}, not {wanted.model_type}"
-    for name in _Text.__struct_fields__:
-        mine, theirs = (getattr(one.text_config or one, name) for one in (wanted, served))
+    wanted, served = _config(base), _config(path)
+    found = served.get("model_type") or kind  # SGLang has other names for some types
+    if found and wanted.get("model_type") and found != wanted["model_type"]:
+        return f"{path} is {found}, not {wanted['model_type']}"
+    for name in ("hidden_size", "num_hidden_layers", "vocab_size"):
+        mine, theirs = ((one.get("text_config") or one).get(name) for one in (wanted, served))
         if mine and theirs and mine != theirs:
             return f"{path} has {name} = {theirs}, not {mine}"
     return ""
 
 
-def _config(folder: str, kind: type[Any] = _Config) -> Any:
-    try:
-        return msgspec.json.decode((Path(folder) / "config.json").read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
-        return kind()
+def _config(folder: str) -> dict[str, Any]:
+    return read_json(Path(folder) / "config.json") or {}
 
 
 def problem(path: str, base: str) -> str:
@@ -99,8 +51,8 @@ def problem(path: str, base: str) -> str:
     if not folder.is_dir():
         return "" if not folder.exists() else f"{path} is no folder"
     try:
-        found = shapes(folder)
-        wanted = shapes(Path(base)) if Path(base).is_dir() else {}
+        found = tensor_shapes(folder)
+        wanted = tensor_shapes(Path(base)) if Path(base).is_dir() else {}
     except (OSError, ValueError) as error:
         return str(error)
     if (folder / "adapter_config.json").is_file():

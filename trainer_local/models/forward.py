@@ -51,8 +51,6 @@ def run_rows(
     use: Use,
     *,
     micro_batch_tokens: int,
-    device: torch.device,
-    head: torch.nn.Module,
     share: Sharing,
     backward: bool,
 ) -> None:
@@ -62,10 +60,10 @@ def run_rows(
     alone, tree = _plan(rows, micro_batch_tokens, share)
     with torch.set_grad_enabled(backward):
         for chunk in chunks([packed.tokens for packed in alone], micro_batch_tokens if share > Sharing.ALONE else 1):
-            _side_by_side(model, head, [alone[index] for index in chunk], use, device)
+            _side_by_side(model, [alone[index] for index in chunk], use)
         if tree:
             with attending_by_row(model):
-                _run_tree(model, head, tree, use, device)
+                _run_tree(model, tree, use)
 
 
 def _plan(rows: Sequence[Row], budget: int, share: Sharing) -> tuple[list[Packed], list[Packed]]:
@@ -104,16 +102,14 @@ def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
 
 
-def _side_by_side(
-    model: Any, head: torch.nn.Module, sequences: Sequence[Packed], use: Use, device: torch.device
-) -> None:
+def _side_by_side(model: Any, sequences: Sequence[Packed], use: Use) -> None:
     ids = padded([packed.ids for packed in sequences])
     positions = torch.arange(ids.shape[1]).expand(len(sequences), -1)
     answers = [(row, index, drawn) for index, packed in enumerate(sequences) for row, drawn in packed.answers.items()]
-    forward_answers(model, head, ids, positions, answers, use, device).differentiate()
+    forward_answers(model, ids, positions, answers, use).differentiate()
 
 
-def _run_tree(model: Any, head: torch.nn.Module, plan: Sequence[Packed], use: Use, device: torch.device) -> None:
+def _run_tree(model: Any, plan: Sequence[Packed], use: Use) -> None:
     needed = {packed.parent for packed in plan}
     waiting: list[Computed] = []
     for number, packed in enumerate(plan):
@@ -123,7 +119,7 @@ def _run_tree(model: Any, head: torch.nn.Module, plan: Sequence[Packed], use: Us
         attention = PrefixAttention(packed, past, keep=number in needed)
         ids, positions = torch.tensor([packed.ids]), torch.tensor([packed.positions])
         answers = [(row, 0, drawn) for row, drawn in packed.answers.items()]
-        computed = forward_answers(model, head, ids, positions, answers, use, device, prefix_attention=attention)
+        computed = forward_answers(model, ids, positions, answers, use, prefix_attention=attention)
         layers = attention.take_kept()
         leaves = {layer: (_leaf(keys), _leaf(values)) for layer, (keys, values) in layers.items()}
         waiting.append(
@@ -140,17 +136,16 @@ def _run_tree(model: Any, head: torch.nn.Module, plan: Sequence[Packed], use: Us
 
 def forward_answers(
     model: Any,
-    head: torch.nn.Module,
     ids: Tensor,
     positions: Tensor | None,
     answers: Sequence[tuple[int, int, Sequence[int]]],
     use: Use,
-    device: torch.device,
     **arguments: Any,
 ) -> Computed:
     """One pass of the model over `ids` `[B, L]`. `answers`: a row, its line in `ids`, and the positions that its answer
     is drawn from. Without `positions` the model computes its own. The head is differentiated here, which frees logits.
     """
+    head, device = output_head(model), next(model.parameters()).device
     lines = torch.tensor([line for _, line, drawn in answers for _ in drawn], device=device)
     columns = torch.tensor([column for _, _, drawn in answers for column in drawn], device=device)
     with _only_positions(head, lines, columns) as cut:

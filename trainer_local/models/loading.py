@@ -23,10 +23,9 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 # Config fields that are merged here or do not change the weights; with any other one the adapter goes through PEFT.
 _PLAIN_LORA = frozenset(
     (
-        *("alpha_pattern", "auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode"),
-        *("init_lora_weights", "layers_pattern", "layers_to_transform", "lora_alpha", "lora_dropout", "megatron_core"),
-        *("peft_type", "peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config"),
-        *("target_modules", "task_type", "use_rslora"),
+        *("auto_mapping", "base_model_name_or_path", "exclude_modules", "inference_mode", "init_lora_weights"),
+        *("layers_pattern", "layers_to_transform", "lora_alpha", "lora_dropout", "megatron_core", "peft_type"),
+        *("peft_version", "qalora_group_size", "r", "revision", "runtime_config", "target_modules", "task_type"),
     )
 )
 
@@ -142,22 +141,11 @@ def _merge_lora(model: PreTrainedModel, config: dict[str, Any], weights: dict[st
         first, second = weights[prefix + name + down], weights.get(prefix + name + up)
         if second is None or second.shape[0] != module.out_features or first.shape[1] != module.in_features:
             raise CheckpointError(f"{folder}: the LoRA weights of {name} do not fit the base")
-        rank = _pattern(config.get("rank_pattern"), name, first.shape[0])
-        if first.shape[0] != rank or second.shape[1] != rank:
-            raise CheckpointError(f"{folder}: the LoRA weights of {name} are not of rank {rank}")
-        alpha = _pattern(config.get("alpha_pattern"), name, config["lora_alpha"])
-        scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
-        old = module.weight
+        if first.shape[0] != second.shape[1]:
+            raise CheckpointError(f"{folder}: the LoRA weights of {name} are not of one rank")
+        old, scale = module.weight, config["lora_alpha"] / first.shape[0]
         change = (second.to(old.device, torch.float32) @ first.to(old.device, torch.float32)) * scale
         module.weight = torch.nn.Parameter((old.float() + change).to(old.dtype), requires_grad=False)
-
-
-def _pattern(pattern: dict[str, Any] | None, name: str, default: Any) -> Any:
-    """PEFT's per-module exceptions: the first key that the end of the module's name matches."""
-    for key, value in (pattern or {}).items():
-        if name == key or name.endswith(f".{key}"):
-            return value
-    return default
 
 
 def _merge_with_peft(model: PreTrainedModel, folder: Path) -> PreTrainedModel:

@@ -114,10 +114,7 @@ class SequenceClassifier:
 def probability(logits: Sequence[float], positive: int | None) -> float:
     """A probability from one logit (`positive` is `None`: logistic function) or two (softmax of the positive one)."""
     difference = logits[0] if positive is None else logits[positive] - logits[1 - positive]
-    if difference >= 0:
-        return 1.0 / (1.0 + math.exp(-difference))
-    grown = math.exp(difference)
-    return grown / (1.0 + grown)
+    return 0.5 * (1.0 + math.tanh(difference / 2))
 
 
 def positive_label(count: int, names: dict[int, str]) -> int | None:

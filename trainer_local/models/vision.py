@@ -124,8 +124,6 @@ def run_all_rows(
     *,
     sight: Sight | None,
     micro_batch_tokens: int,
-    device: torch.device,
-    head: torch.nn.Module,
     share: Sharing,
     backward: bool,
 ) -> None:
@@ -137,8 +135,6 @@ def run_all_rows(
             [rows[index] for index in plain],
             lambda indices, logits: use([plain[index] for index in indices], logits),
             micro_batch_tokens=micro_batch_tokens,
-            device=device,
-            head=head,
             share=share,
             backward=backward,
         )
@@ -150,18 +146,11 @@ def run_all_rows(
     with torch.set_grad_enabled(backward):
         for run in chunks([rows[index].length for index in seeing], micro_batch_tokens):
             chunk = [seeing[index] for index in run]
-            _run_seeing(model, sight, head, rows, chunk, use, device)
+            _run_seeing(model, sight, rows, chunk, use)
 
 
-def _run_seeing(
-    model: Any,
-    sight: Sight,
-    head: torch.nn.Module,
-    rows: Sequence[Row],
-    chunk: Sequence[int],
-    use: Use,
-    device: torch.device,
-) -> None:
+def _run_seeing(model: Any, sight: Sight, rows: Sequence[Row], chunk: Sequence[int], use: Use) -> None:
+    device = next(model.parameters()).device
     ids = padded([rows[index].ids for index in chunk])
     kinds = torch.zeros_like(ids)
     images = [(line, image) for line, index in enumerate(chunk) for image in rows[index].images]
@@ -179,12 +168,10 @@ def _run_seeing(
     )
     forward_answers(
         model,
-        head,
         ids,
         None,
         [(index, line, range(rows[index].start - 1, rows[index].length - 1)) for line, index in enumerate(chunk)],
         use,
-        device,
         mm_token_type_ids=kinds.to(device),
         image_grid_thw=torch.cat([one.grid for one in shown]),
         mm_encoder_outputs={"image": encoded},

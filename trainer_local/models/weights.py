@@ -116,10 +116,8 @@ class Weights:
 
     def write_merged(self, folder: Path) -> None:
         """A Hugging Face folder with full weights and tokenizer that needs no base and no adapter."""
-        self._write_whole(copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model, folder)
-
-    def _write_whole(self, model: Any, folder: Path) -> None:
-        model.save_pretrained(folder)
+        whole = copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model
+        whole.save_pretrained(folder)
         AutoTokenizer.from_pretrained(self.tokenizer_source).save_pretrained(folder)
         for name in _READERS:
             found = cached_file(self.source, name, _raise_exceptions_for_missing_entries=False)

@@ -13,8 +13,6 @@ from openclaw_rl.shared.settings.settings import Settings
 
 ROLES = ("train", "serve", "judge")
 SETTINGS = {"train": "actor_gpus", "serve": "rollout_gpus", "judge": "judge_gpus"}
-SHARES = {"train": 2, "serve": 1, "judge": 1}
-"""Relative numbers of GPUs with a judge; without one training and serving get the same."""
 GROUPINGS = (
     (("train",), ("serve",), ("judge",)),
     (("train",), ("serve", "judge")),
@@ -60,15 +58,15 @@ def assignments(
     missing = [role for role in roles if role not in fixed]
     taken = {gpu for group in fixed.values() for gpu in group}
     free = sorted((gpu for gpu in pool if gpu not in taken), key=lambda gpu: -gpu.memory)  # the largest train
-    if not missing:
-        return [fixed]
-    if not free:
-        return [fixed | dict.fromkeys(missing, fixed[host]) for host in ("serve", "train", "judge") if host in fixed]
-    groupings = (tuple(tuple(role for role in group if role in missing) for group in groups) for groups in GROUPINGS)
-    splits = [_split([group for group in groups if group], free, can_use) for groups in dict.fromkeys(groupings)]
-    if all(can_use(role, 1) for role in missing):
-        splits.append(dict.fromkeys(missing, (free[0],)))  # other programs may use the rest
-    return [fixed | split for split in splits if split] or [fixed | dict.fromkeys(missing, tuple(free))]
+    if missing and not free:  # they share with a role that has GPUs
+        host = next(role for role in ("serve", "train", "judge") if role in fixed)
+        return [fixed | dict.fromkeys(missing, fixed[host])]
+    groupings = [[[role for role in group if role in missing] for group in groups] for groups in GROUPINGS]
+    splits = [_split([group for group in groups if group], free, can_use) for groups in groupings]
+    largest = tuple(free[:1])  # other programs may use the rest
+    alone = dict.fromkeys(missing, largest) if all(can_use(role, 1) for role in missing) else None
+    ways: list[Assignment] = [fixed | split for split in [*splits, alone] if split is not None]
+    return ways or [fixed | dict.fromkeys(missing, tuple(free))]
 
 
 def apart(assignment: Assignment) -> bool:
@@ -165,24 +163,19 @@ def _listed(entries: Sequence[str], gpus: Sequence[Gpu], setting: str) -> list[G
     return listed
 
 
-def _split(groups: Sequence[tuple[str, ...]], gpus: Sequence[Gpu], can_use: CanUse) -> dict[str, tuple[Gpu, ...]]:
-    """The split that uses most GPUs, and of those the closest one to `SHARES`; empty if there is none."""
-    judged = any("judge" in group for group in groups)
-    shares = [sum(SHARES[role] if judged else 1 for role in group) for group in groups]
-
-    def preference(sizes: Sequence[int]) -> tuple[int, float]:
-        used = sum(sizes)
-        return used, -sum(abs(size / used - share / sum(shares)) for size, share in zip(sizes, shares, strict=True))
-
-    possible = (
-        sizes
-        for sizes in itertools.product(range(1, len(gpus) + 1), repeat=len(groups))
-        if sum(sizes) <= len(gpus)
-        and all(can_use(role, size) for group, size in zip(groups, sizes, strict=True) for role in group)
-    )
-    rest = iter(gpus)
-    parts = [tuple(itertools.islice(rest, size)) for size in max(possible, key=preference, default=())]
-    return {role: part for group, part in zip(groups, parts, strict=False) for role in group}
+def _split(groups: Sequence[Sequence[str]], gpus: Sequence[Gpu], can_use: CanUse) -> dict[str, tuple[Gpu, ...]] | None:
+    """Each group gets about half of the GPUs that are left, the last one the rest; `None` if there are too few."""
+    parts: dict[str, tuple[Gpu, ...]] = {}
+    left = tuple(gpus)
+    for group in groups:
+        share = len(left) if group is groups[-1] else len(left) // 2
+        sizes = [size for size in range(1, len(left) + 1) if all(can_use(role, size) for role in group)]
+        if not sizes:
+            return None
+        size = max((size for size in sizes if size <= share), default=sizes[0])
+        parts |= dict.fromkeys(group, left[:size])
+        left = left[size:]
+    return parts
 
 
 def _count(gpus: Sequence[Gpu]) -> str:

@@ -6,7 +6,7 @@ GPUs that share each layer. No figure was compared with a GPU yet; `bench/megatr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from openclaw_rl.shared.gpus import GIB, MIB
@@ -40,7 +40,6 @@ QUANTIZED: dict[str, float] = {
     **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "moe_wna16"), 0.53),
     **dict.fromkeys(("bitsandbytes", "nvfp4_online", "modelopt_fp4", "mxfp4"), 0.57),
 }
-QUANTIZES_ITSELF = frozenset(["fp8", "mxfp8", "w8a8_fp8", "bitsandbytes", "nvfp4_online"])  # after loading bfloat16
 
 
 class Saved(NamedTuple):
@@ -76,9 +75,10 @@ def total(parts: Iterable[MemoryPart]) -> int:
     return sum(part.bytes for part in parts)
 
 
-def during_step(parts: Iterable[MemoryPart], lends: Collection[str] = ()) -> list[MemoryPart]:
-    """Parts on a GPU during a step, when the policy's server has released what it `lends`."""
-    return [part for part in parts if not part.host and not (part.role == "policy" and part.tag in lends)]
+def during_step(parts: Iterable[MemoryPart], *, alternating: bool = False) -> list[MemoryPart]:
+    """Parts on a GPU during a step; `alternating`: while the policy's server has released KV cache and weights."""
+    lent = ("kv_cache", "weights") if alternating else ()
+    return [part for part in parts if not part.host and not (part.role == "policy" and part.tag in lent)]
 
 
 def between_steps(parts: Iterable[MemoryPart]) -> list[MemoryPart]:
@@ -114,20 +114,17 @@ def kv_token(shape: ModelShape, tensor_parallel: int) -> int:
 
 def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: int, memory: int) -> list[MemoryPart]:
     """Parts of an SGLang server on each of t GPUs of `memory` bytes, with a KV cache for one full conversation."""
-    policy = role == "policy"
-    quantization = settings.gpu.quantization if policy else ""
+    learning, policy = settings.learning, role == "policy"
+    precision = (settings.gpu.quantization if policy else "") or shape.quantization
     context = _context(settings, shape) if policy else min(shape.context or JUDGE_CONTEXT, JUDGE_CONTEXT)
     cache = context * kv_token(shape, tensor_parallel) + SEQUENCES * shape.state_bytes // tensor_parallel
     # Every version in memory, and the one being loaded, has a place (`--max-loras-per-batch`).
-    slots = settings.engine.max_versions + 1 if policy and settings.learning.lora and settings.learning.train else 0
-    adapters = (
-        slots * HALF * shape.adapter(settings.learning.lora_rank, settings.learning.lora_targets, tensor_parallel)
-    )
-    precision = quantization or shape.quantization
-    may_quantize = policy and not precision and (settings.learning.lora or not settings.learning.train)
+    slots = settings.engine.max_versions + 1 if policy and learning.lora and learning.train else 0
+    adapters = slots * HALF * shape.adapter(learning.lora_rank, learning.lora_targets, tensor_parallel)
+    may_quantize = policy and not precision and (learning.lora or not learning.train)
     quantize = "sglang_args = --quantization fp8" if may_quantize else ""
     shorter = f"a smaller context_length (now {context})" if policy else ""
-    size = weights(shape, tensor_parallel, quantization)
+    size = weights(shape, tensor_parallel, precision)
     parts = [
         MemoryPart(role=role, what="CUDA context", bytes=CONTEXT + NCCL * (tensor_parallel > 1)),
         MemoryPart(role=role, what=f"weights, {precision or 'bfloat16'}", bytes=size, tag="weights", hint=quantize),
@@ -138,39 +135,38 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
     return [part for part in parts if part.bytes]
 
 
-def loading(settings: Settings, shape: ModelShape, tensor_parallel: int) -> list[MemoryPart]:
-    """Parts on each GPU of the policy's server while it quantizes the weights; none if it does not."""
-    if settings.gpu.quantization not in QUANTIZES_ITSELF:
-        return []
-    what = "weights, bfloat16 until they are quantized"
-    return [
-        MemoryPart(role="policy", what="CUDA context", bytes=CONTEXT),
-        MemoryPart(role="policy", what=what, bytes=weights(shape, tensor_parallel)),
-    ]
-
-
 def training(
     settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1
 ) -> list[MemoryPart]:
     """Parts of the trainer on each of its GPUs, `ranks` in all."""
-    tokens = longest(settings, shape, trainer)
-    shorter = "max_sample_tokens" if tokens > settings.learning.micro_batch_tokens else "micro_batch_tokens"
+    learning, tokens = settings.learning, longest(settings, shape, trainer)
+    shorter = "max_sample_tokens" if tokens > learning.micro_batch_tokens else "micro_batch_tokens"
     hint = f"a smaller {shorter} (now {settings.value(shorter)})"
-    recompute = hint if settings.learning.recomputes(on_gpu=True) else "recompute = true"
-    with_base = bool(settings.learning.custom_loss) or settings.learning.kl_base > 0
-    teacher = settings.learning.method != "binary" or with_base
-    copies = LOGIT_COPIES["sampled" if settings.learning.method in SAMPLED and not with_base else "distributions"]
+    recompute = hint if learning.recomputes(on_gpu=True) else "recompute = true"
+    with_base = bool(learning.custom_loss) or learning.kl_base > 0
+    teacher = learning.method != "binary" or with_base
+    copies = LOGIT_COPIES["sampled" if learning.method in SAMPLED and not with_base else "distributions"]
     logit = SINGLE * shape.vocabulary
     answers = int(ANSWERED * tokens)
     if trainer == "megatron":
         answers = min(tokens, max(settings.serve.max_output_tokens, LOGIT_BYTES // logit))
     elif teacher:
         answers = min(answers, TARGET_BYTES // logit)
-    kept = activations(settings, shape, trainer, tensor_parallel)
+    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel)
+    what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
+    if learning.lora:
+        trained = "a larger tensor_parallel" if trainer == "megatron" else ""
+    elif trainer == "transformers":
+        what, size = "weights and base, single precision", 2 * SINGLE * shape.parameters
+    at_rest, in_step, on_host = _state(settings, shape, trainer, tensor_parallel, ranks)
+    offload = "" if learning.lora else "lora = true" if learning.offload_optimizer else "offload_optimizer = true"
     parts = [
         _part("CUDA context", CONTEXT + NCCL * (tensor_parallel > 1)),
-        *_state(settings, shape, trainer, tensor_parallel, ranks),
-        _part(f"activations, {tokens} tokens", ALLOCATOR * kept, step=True, hint=recompute),
+        _part(what, size, hint=trained),
+        _part("optimizer, and copies of weights", at_rest, hint=offload),
+        _part("gradients, and copies that undo a step", in_step, step=True, hint=offload),
+        _part("state of the optimizer and copies", on_host, host=True),
+        _part(f"activations, {tokens} tokens", kept, step=True, hint=recompute),
         _part("logits and their loss", ALLOCATOR * copies * logit * answers, step=True, hint=hint),
         _part("distributions of teacher and base", TARGET_BYTES * teacher, step=True),
     ]
@@ -208,39 +204,33 @@ def _part(what: str, size: float, *, step: bool = False, host: bool = False, hin
 
 def _state(
     settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int
-) -> Iterator[MemoryPart]:
-    """The model's weights, and bytes for each trained parameter: at rest, more of them during a step, and on the host.
-    Gradients, masters and copies of weights take 4 each, AdamW's moments 8, a moving average 4.
+) -> tuple[float, float, float]:
+    """Bytes of what is trained: at rest, more of them during a step, and on the host. A parameter's gradient, master
+    and copies of its weight take 4 each, AdamW's moments 8, a moving average 4.
     """
-    aside, average = settings.learning.offload_optimizer, SINGLE * (settings.learning.teacher == "ema")
+    learning, average = settings.learning, SINGLE * (settings.learning.teacher == "ema")
     rest = shape.language - shape.embeddings - shape.projected
     trained: float = (shape.embeddings + shape.projected) / tensor_parallel + rest
-    what, size = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel)
-    change, hint = "lora = true", "lora = true" if aside else "offload_optimizer = true"
     state: tuple[float, float, float]
-    if settings.learning.lora:
+    if learning.lora:
         # Adapter and gradient; then moments, those before the step, and the adapter at the start and before the step.
-        trained = shape.adapter(settings.learning.lora_rank, settings.learning.lora_targets, tensor_parallel)
-        state = (8, 0, 24 + average) if aside else (32 + average, 0, 0)
-        change, hint = "a larger tensor_parallel" if trainer == "megatron" and ranks > tensor_parallel else "", ""
+        trained = shape.adapter(learning.lora_rank, learning.lora_targets, tensor_parallel)
+        state = (8, 0, 24 + average) if learning.offload_optimizer else (32 + average, 0, 0)
     elif trainer == "transformers":
         # First weights and moments; in a step gradients, and moments and weights before it.
-        trained, what, size = shape.language, "weights and base, single precision", 2 * SINGLE * shape.parameters
-        state = (4 + average, 16, 8) if aside else (12 + average, 16, 0)
+        trained = shape.language
+        state = (4 + average, 16, 8) if learning.offload_optimizer else (12 + average, 16, 0)
     elif settings.gpu.distributed_optimizer:
         # Gradients, base (2), masters and moments, these two cut; moments and weights before a step are on the host.
         cut = max(1, ranks // tensor_parallel)
         state = (6 + 12 / cut, 0, 4 + average + 8 / cut)
-        if aside:  # the base is on the host, moments come for a step
+        if learning.offload_optimizer:  # the base is on the host, moments come for a step
             state = (4 + 4 / cut, 2 + 8 / cut, 6 + average + 8 / cut)
     else:
         # Masters, moments and base (2); in a step gradients and the moments before it; weights before it on the host.
-        state = (0, 6, 26 + average) if aside else (14, 12, 4 + average)
+        state = (0, 6, 26 + average) if learning.offload_optimizer else (14, 12, 4 + average)
     at_rest, in_step, on_host = (each * trained for each in state)
-    yield _part(what, size, hint=change)
-    yield _part("optimizer, and copies of weights", at_rest, hint=hint)
-    yield _part("gradients, and copies that undo a step", in_step, step=True, hint=hint)
-    yield _part("state of the optimizer and copies", on_host, host=True)
+    return at_rest, in_step, on_host
 
 
 def _context(settings: Settings, shape: ModelShape) -> int:

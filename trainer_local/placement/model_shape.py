@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 
+MAX_HEADER_BYTES = 100 << 20
 EXACT = frozenset(
     ["qwen3", "qwen3_5", "qwen3_5_text", "qwen3_vl", "qwen3_vl_text", "qwen3_moe", "qwen2", "llama", "mistral"]
 )
@@ -26,6 +28,10 @@ _GATED = ("qwen3_5", "qwen3_next")
 """Families whose attention output has a gate, made by the query projection."""
 _NORMED = ("qwen3", "qwen3_5", "qwen3_vl", "qwen3_next", "qwen3_moe")
 """Families that normalize queries and keys."""
+
+
+class _Tensor(msgspec.Struct):
+    shape: list[int]
 
 
 class Projection(msgspec.Struct, frozen=True):
@@ -136,8 +142,12 @@ def read_shape(model: str) -> ModelShape | None:
         shape = shape_of(config)
     except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return None  # an architecture that is described otherwise
-    stored, stored_bytes = _stored(folder)
-    return msgspec.structs.replace(shape, stored=stored, stored_bytes=stored_bytes)
+    try:
+        stored = sum(math.prod(size) for size in tensor_shapes(folder).values())
+    except (OSError, ValueError):
+        return shape
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return msgspec.structs.replace(shape, stored=stored, stored_bytes=size)
 
 
 @cache
@@ -294,21 +304,22 @@ def why_not_megatron(config: Mapping[str, Any]) -> str:
     return ""
 
 
-def _stored(folder: Path) -> tuple[int, int]:
-    """Parameters and bytes of the weights in a folder, by the headers of their files; 0 if one cannot be read."""
-    numbers = size = 0
+def tensor_shapes(folder: Path) -> Mapping[str, Sequence[int]]:
+    """Each tensor's shape by its name. Raises `OSError` or `ValueError` for files that are none."""
+    found: dict[str, Sequence[int]] = {}
     for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with file.open("rb") as opened:
-                header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-        except (OSError, ValueError, MemoryError):
-            return 0, 0
-        for name, tensor in header.items():
-            if name != "__metadata__":
-                numbers += math.prod(tensor["shape"])
-                begin, end = tensor["data_offsets"]
-                size += end - begin
-    return numbers, size
+        with file.open("rb") as content:
+            try:
+                (length,) = struct.unpack("<Q", content.read(8))
+                if length > MAX_HEADER_BYTES:
+                    raise ValueError(f"a header of {length} bytes")
+                header = msgspec.json.decode(content.read(length), type=dict[str, msgspec.Raw])
+                header.pop("__metadata__", None)
+                tensors = {name: msgspec.json.decode(raw, type=_Tensor).shape for name, raw in header.items()}
+            except (struct.error, ValueError, msgspec.DecodeError) as error:
+                raise ValueError(f"{file} is no safetensors file: {error}") from error
+        found |= tensors
+    return found
 
 
 def _downloaded(model: str) -> Path | None:

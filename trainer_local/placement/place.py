@@ -5,6 +5,7 @@ The process that starts the others (`serve`, `doctor`) plans once, with the user
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -25,11 +26,9 @@ from openclaw_rl.trainer_local.placement.assignments import (
     assignments,
     requested,
 )
-from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape
+from openclaw_rl.trainer_local.placement.model_shape import read_shape
 from openclaw_rl.trainer_local.placement.validation import check_settings, why_unusable
 
-RELEASES: tuple[tuple[str, ...], ...] = ((), ("kv_cache",), ("kv_cache", "weights"))
-"""Memory that SGLang may release for a step where it shares GPUs with the trainer; less of it returns sooner."""
 SHOWN, HINTS = 4, 3
 """Maximum numbers of parts and of settings that a refusal names."""
 ALTERNATING = (
@@ -90,8 +89,7 @@ class _Planner:
         """Raises `ConfigError` for settings that no GPUs could satisfy."""
         self._settings, self._host_memory = settings, host_memory
         self._models: dict[ServerRole, str] = {"policy": settings.engine.model}
-        for role, model in JudgeModels.from_settings(settings.judge).to_serve.items():
-            self._models[role] = model
+        self._models |= JudgeModels.from_settings(settings.judge).to_serve
         self._shapes = {role: read_shape(model) for role, model in self._models.items()}
         self._servers: dict[str, list[ServerRole]] = {"serve": ["policy"], "judge": [*self._models][1:]}
         self._torchrun = Torchrun.from_environment(environ)
@@ -99,31 +97,30 @@ class _Planner:
         check_settings(settings, self._shapes["policy"])
         absent = {role: self._why_absent(role) for role in ROLES if role in roles}
         self._roles = [role for role, why in absent.items() if not why]
-        self._unused = [
+        self._notes = [
             f"{SETTINGS[role]} = {settings.value(SETTINGS[role])} is not used: {why}"
             for role, why in absent.items()
             if why and settings.value(SETTINGS[role]).strip() not in ("", "0", "auto")
         ]
+        unknown = [self._models[role] for role, shape in self._shapes.items() if shape is None]
+        self._notes += [f"{model}: no config.json here yet, so its memory is not estimated" for model in unknown]
 
     def place(self, gpus: Sequence[Gpu]) -> Placement:
-        """The first candidate that fits, with as little release as possible; else the one that lacks least memory, with
-        its refusal. Raises `ConfigError` for contradictory settings.
+        """The first candidate that fits, alternating only where nothing else does; else the one that lacks least
+        memory, with its refusal. Raises `ConfigError` for contradictory settings.
         """
         if not self._roles:
-            return Placement(notes=tuple(self._unused))
+            return Placement(notes=tuple(self._notes))
         ways = assignments(self._settings, gpus, self._roles, self._torchrun, self._can_use)
         for role, mine in ways[0].items():
             if why := why_unusable(self._settings, self._shapes, role, len(mine)):
                 raise ConfigError(why)
-        usable = [way for way in ways if all(self._can_use(role, len(mine)) for role, mine in way.items())]
         tried: list[tuple[int, Placement]] = []
-        for lends in RELEASES:
-            for way in usable:
-                if lends and apart(way):
-                    continue
-                tried.append(self._candidate(way, gpus, lends))
+        for alternating, way in itertools.product((False, True), ways):
+            if not (alternating and apart(way)):
+                tried.append(self._candidate(way, gpus, alternating=alternating))
                 if not tried[-1][0]:
-                    return tried[-1][1]
+                    break
         return min(tried, key=lambda candidate: candidate[0])[1]
 
     def _why_absent(self, role: str) -> str:
@@ -142,118 +139,106 @@ class _Planner:
     def _can_use(self, role: str, size: int) -> bool:
         return not why_unusable(self._settings, self._shapes, role, size)
 
-    def _each(self, role: str, size: int) -> int:
-        """Number of GPUs, of the `size` of a role, that share one server."""
-        return self._settings.gpu.rollout_tensor_parallel or size if role == "serve" else size
-
-    def _candidate(self, way: Assignment, gpus: Sequence[Gpu], lends: tuple[str, ...]) -> tuple[int, Placement]:
+    def _candidate(self, way: Assignment, gpus: Sequence[Gpu], *, alternating: bool) -> tuple[int, Placement]:
         """The missing bytes, and the placement."""
-        shape = self._shapes["policy"]
-        parts = {role: self._estimate(role, way[role]) for role in self._roles}
-        used = [gpu for gpu in gpus if any(gpu in mine for mine in way.values())]
-        on_gpus = {gpu: [part for role in self._roles if gpu in way[role] for part in parts[role]] for gpu in used}
+        settings, shape = self._settings, self._shapes["policy"]
+        parts = {role: self._estimate(role, mine) for role, mine in way.items()}
+        on_gpus = {
+            gpu: [part for role in self._roles if gpu in way[role] for part in parts[role]]
+            for gpu in gpus
+            if any(gpu in mine for mine in way.values())
+        }
         servers = [
-            _server(name, self._models[name], way[role][start : start + each], self._shapes[name], on_gpus, lends)
+            self._server(name, way[role][start : start + each], on_gpus, alternating=alternating)
             for role in self._roles
             if role != "train"
             for name in self._servers[role]
             for each in [self._each(role, len(way[role]))]
             for start in range(0, len(way[role]), each)
         ]
+        notes = [*self._notes, *([ALTERNATING] if alternating else [])]
+        notes += [f"GPU {gpu.number}: its memory is unknown, so the fit is open" for gpu in on_gpus if not gpu.memory]
+        notes += [f"GPU {gpu.number}: nothing to do with these settings" for gpu in gpus if gpu not in on_gpus]
         why = shape.why_not_megatron if shape is not None else ""
-        lacking, refusal = self._shortage(way, on_gpus, lends)
+        lacking, refusal = self._shortage(way, on_gpus, alternating=alternating)
         return lacking, Placement(
             trainer="transformers" if why else "megatron",
             why_not_megatron=why,
             train=way.get("train", ()),
-            tensor_parallel=self._settings.gpu.tensor_parallel,
+            tensor_parallel=settings.gpu.tensor_parallel,
             nodes=self._nodes,
             servers=tuple(server for server in servers if server.role == "policy"),
             judges=tuple(server for server in servers if server.role != "policy"),
-            sharing="apart" if apart(way) else "alternating" if lends else "together",
+            sharing="apart" if apart(way) else "alternating" if alternating else "together",
             parts=tuple(part for role in self._roles for part in parts[role]),
-            notes=(*self._unused, *([ALTERNATING] if lends else []), *self._notes(gpus, used)),
+            notes=tuple(notes),
             refusal=refusal,
         )
 
+    def _each(self, role: str, size: int) -> int:
+        """Number of GPUs, of the `size` of a role, that share one server."""
+        return self._settings.gpu.rollout_tensor_parallel or size if role == "serve" else size
+
     def _estimate(self, role: str, gpus: Sequence[Gpu]) -> list[MemoryPart]:
         """Parts of a role on each of its GPUs; empty where its model is unknown."""
-        settings, shape, smallest = self._settings, self._shapes["policy"], min(gpu.memory for gpu in gpus)
+        settings, shape = self._settings, self._shapes["policy"]
         if role != "train":
+            smallest, each = min(gpu.memory for gpu in gpus), self._each(role, len(gpus))
             shapes = [(name, known) for name in self._servers[role] if (known := self._shapes[name]) is not None]
-            each = self._each(role, len(gpus))
             return [part for name, known in shapes for part in memory.serving(settings, known, name, each, smallest)]
         if shape is None:
             return []
         trainer = "transformers" if shape.why_not_megatron else "megatron"
         return memory.training(settings, shape, trainer, settings.gpu.tensor_parallel, len(gpus) * self._nodes)
 
-    def _notes(self, gpus: Sequence[Gpu], used: Sequence[Gpu]) -> list[str]:
-        unknown = [self._models[role] for role, shape in self._shapes.items() if shape is None]
-        notes = [f"{model}: no config.json here yet, so its memory is not estimated" for model in unknown]
-        notes += [f"GPU {gpu.number}: its memory is unknown, so the fit is open" for gpu in used if not gpu.memory]
-        notes += [f"GPU {gpu.number}: nothing to do with these settings" for gpu in gpus if gpu not in used]
-        return notes
-
-    def _shortage(self, way: Assignment, on_gpus: GpuParts, lends: tuple[str, ...]) -> tuple[int, str]:
+    def _shortage(self, way: Assignment, on_gpus: GpuParts, *, alternating: bool) -> tuple[int, str]:
         """The bytes that the worst GPU or the machine's own memory lacks, and the refusal; 0 and "" if it fits."""
-        settings, shape, serve = self._settings, self._shapes["policy"], way.get("serve", ())
-        start = memory.loading(settings, shape, self._each("serve", len(serve))) if serve and shape else []
-        worst = (0, "")
+        model, worst = self._settings.engine.model, (0, "")
         for gpu, parts in on_gpus.items():
-            peaks = [memory.during_step(parts, lends), memory.between_steps(parts), start if gpu in serve else []]
-            counted = max(peaks, key=memory.total)
+            counted = max(
+                memory.during_step(parts, alternating=alternating), memory.between_steps(parts), key=memory.total
+            )
             lacking = memory.total(counted) - memory.usable(gpu.memory)
             if gpu.memory and lacking > worst[0]:
-                worst = lacking, self._refusal(gpu, counted)
+                worst = lacking, _refusal(model, gpu, counted)
         host = sum(part.bytes for gpu in way.get("train", ()) for part in on_gpus[gpu] if part.host)
-        host += sum(
-            part.bytes for gpu in serve for part in on_gpus[gpu] if "weights" in lends and part.tag == "weights"
-        )
         if self._host_memory and host > self._host_memory and not worst[1]:
             return host - self._host_memory, (
-                f"model = {settings.engine.model} does not fit: {host / GIB:.1f} GiB would be kept in the machine's "
-                f"own memory (offload_optimizer), which has {self._host_memory / GIB:.1f}"
+                f"model = {model} does not fit: {host / GIB:.1f} GiB would be kept in the machine's own memory "
+                f"(offload_optimizer), which has {self._host_memory / GIB:.1f}"
             )
         return worst
 
-    def _refusal(self, gpu: Gpu, parts: Sequence[MemoryPart]) -> str:
-        """The parts that do not fit on a GPU, and the settings that make the largest of them smaller."""
-        largest = sorted(parts, key=lambda part: -part.bytes)
-        shown = ", ".join(f"{part.role} {part.what}: {part.bytes / GIB:.1f}" for part in largest[:SHOWN])
-        hints = list(dict.fromkeys(part.hint for part in largest if part.hint))[:HINTS]
-        advice = f"To need less, set {', or '.join(hints)}; or take" if hints else "Take"
-        return (
-            f"model = {self._settings.engine.model} does not fit on GPU {gpu.description}: "
-            f"{' and '.join(dict.fromkeys(part.role for part in parts))} take {memory.total(parts) / GIB:.1f} of "
-            f"{memory.usable(gpu.memory) / GIB:.1f} GiB: {shown}, …. {advice} a smaller model, or GPUs with more memory"
+    def _server(self, role: ServerRole, gpus: tuple[Gpu, ...], on_gpus: GpuParts, *, alternating: bool) -> Server:
+        """A server; where several share GPUs, the policy's KV cache takes what is left of them."""
+        shape, gpu = self._shapes[role], min(gpus, key=lambda one: one.memory)
+        server = Server(role=role, model=self._models[role], gpus=gpus, lends_memory=alternating and role == "policy")
+        if shape is None or not gpu.memory:
+            return server
+        own = [part for part in on_gpus[gpu] if part.role == role]
+        others = [part for part in on_gpus[gpu] if part.role != role]
+        least = static = sum(part.bytes for part in own if part.tag)
+        if role == "policy" or not others:
+            taken = memory.between_steps(others) if alternating else memory.during_step(others)
+            taken += [part for part in own if not part.tag]
+            static = max(least, memory.usable(gpu.memory) - memory.total(taken))
+        cache = static - least + sum(part.bytes for part in own if part.tag == "kv_cache")
+        return msgspec.structs.replace(
+            server,
+            memory_fraction=memory.fraction_at(gpu.memory, 0.0, static) if others else 0.0,
+            static_bytes=static,
+            kv_tokens=cache // max(1, memory.kv_token(shape, len(gpus))),
         )
 
 
-def _server(
-    role: ServerRole,
-    model: str,
-    gpus: tuple[Gpu, ...],
-    shape: ModelShape | None,
-    on_gpus: GpuParts,
-    lends: tuple[str, ...],
-) -> Server:
-    """A server; where several share GPUs, the policy's KV cache takes what is left of them."""
-    server = Server(role=role, model=model, gpus=gpus, lends=lends if role == "policy" else ())
-    gpu = min(gpus, key=lambda one: one.memory)
-    if shape is None or not gpu.memory:
-        return server
-    own = [part for part in on_gpus[gpu] if part.role == role]
-    others = [part for part in on_gpus[gpu] if part.role != role]
-    least = static = sum(part.bytes for part in own if part.tag)
-    if role == "policy" or {part.role for part in others} <= {"trainer"}:
-        taken = memory.between_steps(others) if lends else memory.during_step(others)
-        taken += [part for part in own if not part.tag]
-        static = max(least, memory.usable(gpu.memory) - memory.total(taken))
-    cache = static - least + sum(part.bytes for part in own if part.tag == "kv_cache")
-    return msgspec.structs.replace(
-        server,
-        memory_fraction=memory.fraction_at(gpu.memory, 0.0, static) if others else 0.0,
-        static_bytes=static,
-        kv_tokens=cache // max(1, memory.kv_token(shape, len(gpus))),
+def _refusal(model: str, gpu: Gpu, parts: Sequence[MemoryPart]) -> str:
+    """The parts that do not fit on a GPU, and the settings that make the largest of them smaller."""
+    largest = sorted(parts, key=lambda part: -part.bytes)
+    shown = ", ".join(f"{part.role} {part.what}: {part.bytes / GIB:.1f}" for part in largest[:SHOWN])
+    hints = list(dict.fromkeys(part.hint for part in largest if part.hint))[:HINTS]
+    advice = f"To need less, set {', or '.join(hints)}; or take" if hints else "Take"
+    return (
+        f"model = {model} does not fit on GPU {gpu.description}: "
+        f"{' and '.join(dict.fromkeys(part.role for part in parts))} take {memory.total(parts) / GIB:.1f} of "
+        f"{memory.usable(gpu.memory) / GIB:.1f} GiB: {shown}, …. {advice} a smaller model, or GPUs with more memory"
     )

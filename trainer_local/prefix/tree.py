@@ -172,16 +172,16 @@ def apart(rows: Sequence[Row]) -> PrefixTree:
     return PrefixTree(rows, [Branch(index, 0, line.length - 1, None, (index,)) for index, line in lines])
 
 
-def pack(rows: Sequence[Row], budget: int, *, shortest_prefix: int = 1) -> list[Packed]:
+def pack(rows: Sequence[Row], budget: int) -> list[Packed]:
     """All rows in complete sequences of at most `budget` tokens; a longer row goes alone, with its prefixes."""
-    tree = prefix_tree(rows, shortest_prefix=shortest_prefix)
+    tree = prefix_tree(rows)
     groups: list[tuple[int, list[int]]] = []
     for root in tree.roots:
         groups.extend(_cut(tree, root, budget))
     plan: list[Packed] = []
     for bin_ in _bins([tokens for tokens, _ in groups], budget):
         among = [index for group in bin_ for index in groups[group][1]]
-        part = prefix_tree(rows, shortest_prefix=shortest_prefix, among=among)
+        part = prefix_tree(rows, among=among)
         plan.append(_Layout(part).add([(index, branch.start) for index, branch in enumerate(part.branches)]))
     return plan
 

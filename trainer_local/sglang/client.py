@@ -25,6 +25,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -57,7 +58,6 @@ from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
-from openclaw_rl.trainer_local.sglang.temperature import cooled
 from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights, read_held
 
 if TYPE_CHECKING:
@@ -303,13 +303,13 @@ class SglangEngine:
             self._forget()
 
     @contextlib.asynccontextmanager
-    async def lend_memory(self, tags: Sequence[str] = ()) -> AsyncIterator[bool]:
+    async def lend_memory(self) -> AsyncIterator[bool]:
         """As `Owner.lend`; our own engines lend none."""
         await self._ready()
         if self._ours is not None:
             yield False
             return
-        async with self._owner().lend(tags) as lent:
+        async with self._owner().lend() as lent:
             yield lent
 
     async def busy(self) -> bool:
@@ -524,3 +524,21 @@ class SglangEngine:
 
     def _refusal(self, prompt_ids: Sequence[int] | bytes, requested: int) -> Refusal:
         return Refusal(self.url, prompt_ids, requested, self._info.context_length if self._info else 0)
+
+
+def cooled(logprob: float, top: Sequence[tuple[float, int]], temperature: float) -> tuple[float, float]:
+    """The logprob at `temperature` (above 0, below 1) of a token that has `logprob` at 1, and how far it may be off.
+
+    `top` holds the `(logprob, id)` of the likeliest tokens, best first, at least one. With the power s = 1/T the wanted
+    value is s·log p(a) − log Σ_v p(v)^s. The tokens outside `top` hold the mass m, and none of them is likelier than
+    the last one in it, q: their share of the sum lies between 0 and m·q^(s−1). The middle of the two is given.
+    """
+    power = 1 / temperature
+    best = top[0][0] * power
+    known = best + math.log(math.fsum(math.exp(value * power - best) for value, _ in top))
+    mass = 1 - math.fsum(math.exp(value) for value, _ in top)
+    if mass <= 0:
+        return logprob * power - known, 0.0
+    rest = math.log(mass) + (power - 1) * top[-1][0]
+    slack = math.log1p(math.exp(rest - known)) / 2
+    return logprob * power - known - slack, slack

@@ -133,11 +133,8 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine.max_versions + 1)]
-    for server in servers[:1]:
-        if server.lends:
-            found.append("--enable-memory-saver")
-        if "weights" in server.lends:
-            found.append("--enable-weights-cpu-backup")
+    if any(server.lends_memory for server in servers):
+        found += ["--enable-memory-saver", "--enable-weights-cpu-backup"]
     return found + shlex.split(settings.gpu.sglang_args)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import msgspec
 
@@ -20,6 +20,7 @@ from openclaw_rl.trainer_local.sglang.versions import Adapters, FullWeights, Ver
 
 PATIENCE_SECONDS = 5.0
 """How long a server may be out of reach in the middle of a change."""
+LENT = {"tags": ["kv_cache", "weights"]}
 _MEMORY_SECONDS = 120.0
 _FLUSH_SECONDS = 30.0
 
@@ -53,22 +54,21 @@ class Owner:
                 yield needed
 
     @contextlib.asynccontextmanager
-    async def lend(self, tags: Sequence[str]) -> AsyncIterator[bool]:
-        """The block has the servers' memory of these kinds (SGLang's tags; none: all of it), and requests that come
-        meanwhile wait. It gets `False`, and no memory, where the servers are busy. A server whose memory does not come
-        back is marked as broken, and left to be started again.
+    async def lend(self) -> AsyncIterator[bool]:
+        """The block has the memory of the servers' weights and KV caches, and requests that come meanwhile wait. It
+        gets `False`, and no memory, where the servers are busy. A server whose memory does not come back is marked as
+        broken, and left to be started again.
         """
-        fields = {"tags": list(tags)} if tags else {}
         released: list[EngineEndpoint] = []
 
         async def release(server: EngineEndpoint) -> None:
-            await server.command("/release_memory_occupation", fields, _MEMORY_SECONDS)
+            await server.command("/release_memory_occupation", LENT, _MEMORY_SECONDS)
             released.append(server)
 
         async def take_back(server: EngineEndpoint) -> None:
             try:
                 if server in released:  # SGLang ends if it is to take memory that it has
-                    await server.command("/resume_memory_occupation", fields, _MEMORY_SECONDS)
+                    await server.command("/resume_memory_occupation", LENT, _MEMORY_SECONDS)
                 await server.command("/continue_generation", {})
             except EngineError:
                 await mark_broken(server)

@@ -79,7 +79,7 @@ def create_app(owner: Owner) -> Starlette:
             if wanted.news != "begin":
                 raise EngineError("the lease was not renewed in time, and what it was for is undone", status=409)
             memory = wanted.version is None
-            lease = Lease(owner.lend(wanted.tags) if memory else owner.change(wanted.version or 0, wanted.path))
+            lease = Lease(owner.lend() if memory else owner.change(wanted.version or 0, wanted.path))
             leases[wanted.name] = lease
             lease.task.add_done_callback(lambda task: _end(task, leases.pop(wanted.name)))
         elif wanted.news != "begin":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -38,15 +38,14 @@ class LoadRequest(msgspec.Struct, frozen=True):
 
 
 class LeaseRequest(msgspec.Struct, frozen=True):
-    """`POST /lease`: `name` is the client's choice, and the lease is on memory (`tags`) where no `version` is given,
-    whose weights are in the folder `path`. Beginning the same one twice is beginning it once.
+    """`POST /lease`: `name` is the client's choice, and the lease is on memory where no `version` is given, whose
+    weights are in the folder `path`. Beginning the same one twice is beginning it once.
     """
 
     name: str
     news: Literal["begin", "renew", "done", "give up"] = "begin"
     version: int | None = None
     path: str = ""
-    tags: tuple[str, ...] = ()
 
 
 class OwnerClient:
@@ -64,9 +63,9 @@ class OwnerClient:
         """As `Owner.change`."""
         return self._lease(LeaseRequest(new_id("lease"), version=version, path=path))
 
-    def lend(self, tags: Sequence[str]) -> AbstractAsyncContextManager[bool]:
+    def lend(self) -> AbstractAsyncContextManager[bool]:
         """As `Owner.lend`."""
-        return self._lease(LeaseRequest(new_id("lease"), tags=tuple(tags)))
+        return self._lease(LeaseRequest(new_id("lease")))
 
     async def close(self) -> None:
         """Release connections."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,17 +43,6 @@ def move_state(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         for name, part in state.items():
             if isinstance(part, Tensor) and name != "step" and part.device != device:
                 state[name] = part.to(device)
-
-
-def copied(state: Any) -> Any:
-    """A deep copy of an optimizer's state, tensors included."""
-    if isinstance(state, Tensor):
-        return state.detach().clone()
-    if isinstance(state, dict):
-        return {key: copied(value) for key, value in state.items()}
-    if isinstance(state, list):
-        return [copied(value) for value in state]
-    return state
 
 
 def free_device_memory() -> None:

@@ -25,7 +25,7 @@ from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.objective import LocalObjective
 from openclaw_rl.trainer_local.training.step_metrics import StepDistances
-from openclaw_rl.trainer_local.training.targets import LocalTarget, Old, RunModel, old_policy, slices, targets_of
+from openclaw_rl.trainer_local.training.targets import LocalTarget, RunModel, old_policy, slices, targets_of
 
 Value = TypeVar("Value")
 
@@ -115,7 +115,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
                 targets = kept.get(position)
                 if targets is None:
                     asked = time.perf_counter()
-                    targets = _targets(learning, run, recipe, old)
+                    targets = targets_of(run, recipe, old, learning.run_base, learning.run_teacher)
                     teaching += time.perf_counter() - asked
                     if len(runs) == 1 or all(target is None or target.small for target in targets):
                         kept[position] = targets
@@ -179,12 +179,6 @@ def random_state(device: torch.device, start: Mapping[str, Tensor] | int) -> Ite
             if cuda and "cuda" in start:
                 torch.cuda.set_rng_state(start["cuda"], device)
         yield
-
-
-def _targets(
-    learning: Learning, samples: list[Sample], recipe: Recipe, old: Mapping[str, Old]
-) -> list[LocalTarget | None]:
-    return targets_of(samples, recipe, old, learning.run_base, learning.run_teacher)
 
 
 def _backward(

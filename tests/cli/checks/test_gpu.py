@@ -181,7 +181,7 @@ def test_parts_that_use_no_gpu_are_not_held_up_by_faked_ones(two: None) -> None:
     small = Settings.model_validate(both | {"max_sample_tokens": 8192, "context_length": 16384})
     engine, learner = fitting(small, ["engine"]), fitting(small, ["learner", "proxy"])
     assert not engine.train and len(engine.servers) == 1 and engine.sharing == "apart"
-    assert not learner.servers and len(learner.train) == 1 and not learner.lends
+    assert not learner.servers and len(learner.train) == 1 and learner.sharing == "apart"
     assert fitting(small, ["proxy"]) == Placement()
     with pytest.raises(ConfigError, match=r"does not fit on GPU 0.*policy weights"):
         ready(large(), "engine")

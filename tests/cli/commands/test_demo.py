@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.cli.commands.demo import DemoOptions, demo, parse, service_settings, summary
+from openclaw_rl.cli.commands.demo import DemoOptions, demo, service_settings, summary
 from openclaw_rl.evaluation.arm import Arm, Plan, Point
 from openclaw_rl.evaluation.probe import Probe
 from openclaw_rl.shared.errors import ConfigError
@@ -31,33 +31,33 @@ def test_the_json_line_has_means_before_and_after_and_their_intervals() -> None:
 
 
 def test_a_running_service_means_one_seed() -> None:
-    assert parse(["--url", "http://127.0.0.1:1", "--key", "K"]).seeds == 1
-    assert parse([]).seeds == 3
+    assert DemoOptions(url="http://127.0.0.1:1", key="K").seed_count == 1
+    assert DemoOptions().seed_count == 3
     with pytest.raises(ConfigError, match="--seeds 1"):
-        demo(DemoOptions(seeds=2, url="http://127.0.0.1:1", key="K"))
+        demo(seeds=2, url="http://127.0.0.1:1", key="K")
     with pytest.raises(ConfigError, match="give --key"):
-        demo(DemoOptions(seeds=1, url="http://127.0.0.1:1"))
+        demo(seeds=1, url="http://127.0.0.1:1")
 
 
 def test_nonsense_numbers_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
-        demo(DemoOptions(interactions=0))
+        demo(interactions=0)
 
 
 def test_backend_model_and_method_are_those_of_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = parse(["--backend", "tinker", "--model", "Qwen/Qwen3-8B", "--method", "opd"])
+    options = DemoOptions(backend="tinker", model="Qwen/Qwen3-8B", method="opd")
     assert service_settings(options) == {"backend": "tinker", "model": "Qwen/Qwen3-8B", "method": "opd"}
-    assert service_settings(parse([])) == {}
+    assert service_settings(DemoOptions()) == {}
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)  # the services run elsewhere
-    assert service_settings(parse(["--model", "mine"])) == {"model": str(tmp_path / "mine")}
+    assert service_settings(DemoOptions(model="mine")) == {"model": str(tmp_path / "mine")}
 
 
 def test_a_provider_that_cannot_be_used_is_said_before_any_service_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     monkeypatch.setenv("OPENCLAW_RL_BACKEND_FALLBACK", "embedded")  # two arms on another policy would prove nothing
     with pytest.raises(ConfigError, match=r"set TINKER_API_KEY \(tinker_api_key\)"):
-        demo(DemoOptions(backend="tinker"))
+        demo(backend="tinker")
 
 
 @pytest.mark.slow

@@ -61,8 +61,8 @@ def test_distillation_pays_for_the_teacher_and_every_pass_for_training_again() -
     assert own["teacher and base score the answers"]["prefill"] == 4 * (1040 + 100)
     assert own["training, forward and backward"] == {"train": 3 * 4 * 1099, "step": 3}
     assert own["the policy's logprobs, forward"] == {"prefill": 4 * 4 * 1099}
-    both = total(costs(method="rehearse", max_hints=2).step())
-    more = total(costs(method="rehearse", max_hints=6).step())
+    both = total(part.amounts for part in costs(method="rehearse", max_hints=2).step())
+    more = total(part.amounts for part in costs(method="rehearse", max_hints=6).step())
     assert more["prefill"] > both["prefill"] and more["train"] == both["train"]
 
 
@@ -133,7 +133,7 @@ def test_limits_say_when_they_stop_what(tmp_path: Path) -> None:
 
 def test_recorded_turns_are_the_measure_and_what_is_given_wins(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path / "data")
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     for number in range(4):
         lengths = {"prompt_ids": list(range(100)), "response_ids": list(range(10)), "logprobs": [-1.0] * 10}
         times = Timings(arrived=now(), first_token=None, finished=now())
@@ -144,16 +144,16 @@ def test_recorded_turns_are_the_measure_and_what_is_given_wins(tmp_path: Path) -
             journal.settle(user_reply(turn, "thanks"))
             journal.add_judgement(judged(turn, hint="shorter" if number else None))
     journal.close()
-    load = Workload.of(settings)
+    load = Workload.from_settings(settings)
     assert (load.prompt, load.answer, load.main, load.answered) == (100, 10, 4, 0.5)
     assert load.hints == 1 and "4 main" in load.source
-    given = Workload.of(settings, prompt=7)
+    given = Workload.from_settings(settings, prompt=7)
     assert (given.prompt, given.answer) == (7, 10) and "prompt as given" in given.source
 
 
 def test_without_anything_to_reckon_with_it_says_what_to_give() -> None:
     with pytest.raises(ConfigError, match=r"answer tokens, turns a day.*--answer-tokens and --turns-per-day"):
-        Workload.of(Settings(data=Path("nowhere")), prompt=5)
+        Workload.from_settings(Settings(data=Path("nowhere")), prompt=5)
     result = CliRunner().invoke(app, ["estimate"])
     assert isinstance(result.exception, ConfigError) and "--backend tinker" in str(result.exception)
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.client import Service
-from openclaw_rl.cli.commands.eval import EvalOptions, experiment_of, run, without_keys, work_of
+from openclaw_rl.cli.commands.eval import EvalOptions, evaluate_policy, experiment_of, without_keys, work_of
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.evaluation.pupil import Pupil
@@ -65,17 +64,17 @@ def test_versions_stand_side_by_side_against_a_scripted_service(
     own = tmp_path / "mine.jsonl"
     own.write_text(json.dumps(OWN))
     with _serving() as service:
-        options = EvalOptions(
-            service=Service(service.url, "KEY"),
+        evaluate_policy(
+            url=service.url,
+            key="KEY",
             versions="0,1",
-            suites="conversation",
+            suite="conversation",
             seeds=2,
             problems=3,
-            task_files=[own],
+            tasks=[own],
             out=tmp_path / "out",
             as_json=True,
         )
-        run(options)
         asked = {headers["authorization"] for _, _, headers in service.requests}
     assert asked == {"Bearer KEY"}
     result = json.loads(capsys.readouterr().out)
@@ -91,7 +90,7 @@ def test_versions_stand_side_by_side_against_a_scripted_service(
 
 def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.CaptureFixture[str]) -> None:
     with _serving() as service:
-        run(EvalOptions(service=Service(service.url, "KEY"), seeds=1, problems=2, personas="student,ta", sessions=2))
+        evaluate_policy(url=service.url, key="KEY", seeds=1, problems=2, persona="student,ta", sessions=2)
     told = capsys.readouterr()
     assert "student: style" in told.out
     assert "student: sessions until satisfied" in told.out
@@ -102,53 +101,53 @@ def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.Ca
 def test_a_version_that_is_not_there_ends_it_before_anything_is_asked() -> None:
     with _serving() as service:
         with pytest.raises(Exception, match="no such model"):
-            run(EvalOptions(service=Service(service.url, "KEY"), versions="0,7"))
+            evaluate_policy(url=service.url, key="KEY", versions="0,7")
         assert not any(path == "/v1/chat/completions" for path, _, _ in service.requests)
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"suites": "maths"}, "conversation, coding, tool-use"),
-        ({"personas": "parrot"}, "student, ta, teacher"),
+        ({"suite": "maths"}, "conversation, coding, tool-use"),
+        ({"persona": "parrot"}, "student, ta, teacher"),
         ({"seeds": 0}, "at least 1"),
         ({"sessions": -1}, "--sessions"),
-        ({"task_files": [Path("coding.jsonl")]}, "taken"),
-        ({"task_files": [Path("nothing-here.jsonl")]}, "cannot be read"),
+        ({"tasks": [Path("coding.jsonl")]}, "taken"),
+        ({"tasks": [Path("nothing-here.jsonl")]}, "cannot be read"),
         ({"dataset": Path("nothing-here.json")}, "cannot be read"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        work_of(EvalOptions(service=None, **options))
+        work_of(EvalOptions(**options))
 
 
 def test_a_data_set_goes_with_the_student_alone(tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text('{"question": "5 + 3?", "answer": "#### 8"}')
-    assert work_of(EvalOptions(service=None, dataset=path)).dataset[0].answer == 8
+    assert work_of(EvalOptions(dataset=path)).dataset[0].answer == 8
     with pytest.raises(ConfigError, match="goes with student"):
-        work_of(EvalOptions(service=None, dataset=path, personas="ta"))
+        work_of(EvalOptions(dataset=path, persona="ta"))
 
 
 def test_own_tasks_are_a_suite_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps(OWN))
-    assert list(work_of(EvalOptions(service=None, task_files=[path])).suites) == ["mine"]
-    assert work_of(EvalOptions(service=None, task_files=[path])).personas == []
-    both = work_of(EvalOptions(service=None, task_files=[path], suites="coding,conversation"))
+    assert list(work_of(EvalOptions(tasks=[path])).suites) == ["mine"]
+    assert work_of(EvalOptions(tasks=[path])).personas == []
+    both = work_of(EvalOptions(tasks=[path], suite="coding,conversation"))
     assert (list(both.suites), both.personas) == (["coding", "mine"], ["student"])
 
 
 def test_arms_are_checked_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no arm sham"):
-        experiment_of(EvalOptions(service=None, arms="control,sham"))
+        experiment_of(EvalOptions(arms="control,sham"))
     with pytest.raises(ConfigError, match=r"--method ppo: .*no method; choose one of rehearse"):
-        experiment_of(EvalOptions(service=None, arms="control", method="ppo"))
+        experiment_of(EvalOptions(arms="control", method="ppo"))
     with pytest.raises(ConfigError, match="at most once"):
-        experiment_of(EvalOptions(service=None, arms="control", models=[EMBEDDED_POLICY, EMBEDDED_POLICY]))
+        experiment_of(EvalOptions(arms="control", model=[EMBEDDED_POLICY, EMBEDDED_POLICY]))
     with pytest.raises(ConfigError, match="no policy"):
-        run(EvalOptions(service=None, models=[tmp_path]))
+        evaluate_policy(model=[tmp_path])
 
 
 def test_keys_are_not_kept() -> None:

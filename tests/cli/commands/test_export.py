@@ -26,7 +26,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder with two sessions, the second of them later and with a side turn."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "data"
-    journal = Journal.open(Settings(data=folder).serve.journal_path)
+    journal = Journal(Settings(data=folder).serve.journal_path)
     early = make_turn("early", text="Write to jane@example.org", answer={"role": "assistant", "content": "Done."})
     journal.record_turn(early)
     journal.settle(user_reply(early, "Call +44 20 7946 0958 instead"))
@@ -98,7 +98,7 @@ def test_the_lossless_form_and_tokens(data: Path) -> None:
     assert turn["feedback"] == [{"score": -1.0, "text": "no mail"}]
     assert "prompt_ids" not in turn
     (turn,) = exported(data, "--tokens")[0]["turns"]
-    journal = Journal.open(Settings(data=data).serve.journal_path)
+    journal = Journal(Settings(data=data).serve.journal_path)
     recorded = journal.turn(turn["turn_id"])
     journal.close()
     assert recorded is not None

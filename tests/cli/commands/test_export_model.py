@@ -43,9 +43,7 @@ def engine(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[E
 
 
 async def trained(data: Path, policy: Path, **changes: Any) -> Settings:
-    """A data folder whose live version 1 took one large step from the base. The settings that come back say only where
-    it is, as those of a command do.
-    """
+    """A data folder whose live version 1 took one large step from the base; settings that name it and nothing else."""
     fields = {
         "model": str(policy),
         "data": data,
@@ -55,7 +53,7 @@ async def trained(data: Path, policy: Path, **changes: Any) -> Settings:
         "lora_alpha": 12.0,
     }
     settings = Settings(**(fields | changes))
-    journal = Journal.open(settings.serve.journal_path)
+    journal = Journal(settings.serve.journal_path)
     journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
     trainer = create_trainer(settings)
     await trainer.step([sample(seed) for seed in range(3)], settings.learning)
@@ -106,7 +104,7 @@ def rendered(folder: Path) -> list[int]:
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
 def test_a_folder_answers_as_the_engine_does(tmp_path: Path, policy: Path, engine: Engine, lora: bool) -> None:
     settings = asyncio.run(trained(tmp_path / ("lora" if lora else "all-weights"), policy, lora=lora))
-    export_model(settings, tmp_path / "out")
+    export_model(tmp_path / "out", data=str(settings.serve.data))
     prompt = rendered(tmp_path / "out")
     expected, logprobs = asyncio.run(told_by_engine(engine.url, settings, 1, prompt))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
@@ -128,7 +126,7 @@ def test_a_folder_answers_as_the_engine_does(tmp_path: Path, policy: Path, engin
 
 def test_an_adapter_answers_as_the_engine_does(tmp_path: Path, policy: Path, engine: Engine) -> None:
     settings = asyncio.run(trained(tmp_path / "adapter-data", policy))
-    export_model(settings, tmp_path / "out", number=1, adapter=True)
+    export_model(tmp_path / "out", version=1, adapter=True, data=str(settings.serve.data))
     prompt = rendered(tmp_path / "out")
     expected, logprobs = asyncio.run(told_by_engine(engine.url, settings, 1, prompt))
     ids, found = told_by(AutoPeftModelForCausalLM.from_pretrained(tmp_path / "out"), prompt)
@@ -141,7 +139,7 @@ def test_version_0_is_the_base_of_what_was_trained(
     tmp_path: Path, policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = asyncio.run(trained(tmp_path / "data", policy))
-    export_model(settings, tmp_path / "out", number=0, as_json=True)
+    export_model(tmp_path / "out", version=0, data=str(settings.serve.data), as_json=True)
     assert json.loads(capsys.readouterr().out) == {"version": 0, "folder": str(tmp_path / "out"), "form": "model"}
     base, out = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (policy, tmp_path / "out"))
     assert base.keys() == out.keys()
@@ -150,7 +148,8 @@ def test_version_0_is_the_base_of_what_was_trained(
 
 def test_what_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
     settings = asyncio.run(trained(tmp_path / "data", policy, lora=False))
-    journal = Journal.open(settings.serve.journal_path)
+    data = str(settings.serve.data)
+    journal = Journal(settings.serve.journal_path)
     journal.commit_version(PolicyVersion(number=2, parent=1, state="live", checkpoint=str(tmp_path / "pruned")))
     journal.close()
     taken, model = tmp_path / "taken", tmp_path / "model"
@@ -158,24 +157,24 @@ def test_what_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
         folder.mkdir()
         (folder / file).write_text("{}")
     for words, arguments in {
-        "no version 7": {"number": 7},
-        "files of version 2 are gone": {"number": 2},
-        "version 0 is the base itself": {"number": 0, "adapter": True},
-        "version 1 was trained as a whole": {"number": 1, "adapter": True},
+        "no version 7": {"version": 7},
+        "files of version 2 are gone": {"version": 2},
+        "version 0 is the base itself": {"version": 0, "adapter": True},
+        "version 1 was trained as a whole": {"version": 1, "adapter": True},
     }.items():
         with pytest.raises(ConfigError, match=words):
-            export_model(settings, tmp_path / "out", **arguments)  # type: ignore[arg-type]
+            export_model(tmp_path / "out", data=data, **arguments)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="is not empty"):
-        export_model(settings, model, number=1)
+        export_model(model, version=1, data=data)
     with pytest.raises(ConfigError, match="other things than a model"):
-        export_model(settings, taken, number=1, force=True)
+        export_model(taken, version=1, force=True, data=data)
     assert (taken / "thesis.txt").exists()
-    export_model(settings, model, number=1, force=True)
+    export_model(model, version=1, force=True, data=data)
     assert (model / "model.safetensors").exists()
     with pytest.raises(ConfigError, match="no journal at"):
-        export_model(Settings(data=tmp_path / "nowhere"), tmp_path / "out", number=1)
+        export_model(tmp_path / "out", version=1, data=str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match=r"no journal at .*write the base with --version 0"):
-        export_model(Settings(data=tmp_path / "nowhere"), tmp_path / "out", number=None)
+        export_model(tmp_path / "out", data=str(tmp_path / "nowhere"))
     assert not (tmp_path / "out").exists()
 
 
@@ -188,10 +187,12 @@ def test_a_version_of_a_provider_is_downloaded_as_an_adapter(
     settings = asyncio.run(
         trained(tmp_path / "data", policy, backend="tinker", tinker_api_key="tml-x", method="binary", lora_rank=8)
     )
-    folder = tmp_path / "exported"
+    folder, data = tmp_path / "exported", str(settings.serve.data)
     with pytest.raises(ConfigError, match=r"^backend = tinker needs a key: set TINKER_API_KEY"):
-        export_model(settings, folder)
-    export_model(settings.replace(tinker_api_key="tml-x"), folder)
+        export_model(folder, data=data)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-x")
+    export_model(folder, data=data)
     assert (folder / "model.safetensors").is_file() and (folder / "tokenizer.json").is_file()
+    monkeypatch.setenv("OPENCLAW_RL_BACKEND", "tinker")
     with pytest.raises(ConfigError, match="stays with its provider"):
-        export_model(settings.replace(backend="tinker"), tmp_path / "base", number=0)
+        export_model(tmp_path / "base", version=0, data=data)

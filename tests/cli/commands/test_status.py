@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.commands.status import status, traffic_lines
+from openclaw_rl.cli.commands.status import show, traffic_lines
 
 FREE = {"places": 4, "active": 1, "waiting": 0, "refused": 0}
 
@@ -44,19 +44,6 @@ def test_other_models_and_full_limits_are_told() -> None:
     ]
 
 
-class Told:
-    """Stands for a service that gives this answer."""
-
-    url = "http://here"
-
-    def __init__(self, content: dict[str, Any]) -> None:
-        self._content = content
-
-    def get(self, path: str) -> dict[str, Any]:
-        assert path == "/rl/status"
-        return self._content
-
-
 @pytest.mark.parametrize("trouble", ["", "the Tinker account cannot pay"])
 def test_what_keeps_the_engine_from_answering_is_told(trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
     content = answer(
@@ -69,6 +56,6 @@ def test_what_keeps_the_engine_from_answering_is_told(trouble: str, capsys: pyte
         why_untrained="",
         audit={"fraction": 0},
     )
-    status(Told(content), as_json=False)  # type: ignore[arg-type]
+    show("http://here", content, "")
     shown = capsys.readouterr().out
     assert ("trouble" in shown) == bool(trouble) and trouble in shown

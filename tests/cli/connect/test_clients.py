@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess, file_of
+from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess
 
 PROVIDER: dict[str, Any] = {
     "baseUrl": "http://u/v1",
@@ -35,17 +36,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_openclaws_file_is_where_it_looks_itself(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = CLIENTS["openclaw"]
-    assert file_of(client, "") == home / ".openclaw" / "openclaw.json"
+    file = CLIENTS["openclaw"].file
+    assert file(os.environ) == home / ".openclaw" / "openclaw.json"
     monkeypatch.setenv("OPENCLAW_PROFILE", "work")  # by itself it names a service, and moves nothing
-    assert file_of(client, "") == home / ".openclaw" / "openclaw.json"
+    assert file(os.environ) == home / ".openclaw" / "openclaw.json"
     monkeypatch.setenv("OPENCLAW_HOME", "~/other")
-    assert file_of(client, "") == home / "other" / ".openclaw" / "openclaw.json"
+    assert file(os.environ) == home / "other" / ".openclaw" / "openclaw.json"
     monkeypatch.setenv("OPENCLAW_STATE_DIR", " ~/state ")
-    assert file_of(client, "") == home / "other" / "state" / "openclaw.json"
+    assert file(os.environ) == home / "other" / "state" / "openclaw.json"
     monkeypatch.setenv("OPENCLAW_CONFIG_PATH", "/elsewhere.json5")
-    assert file_of(client, "") == Path("/elsewhere.json5")
-    assert file_of(client, "given.json") == Path("given.json")
+    assert file(os.environ) == Path("/elsewhere.json5")
 
 
 def test_openclaws_older_names_are_taken_where_the_newer_are_not_there(home: Path) -> None:
@@ -53,9 +53,9 @@ def test_openclaws_older_names_are_taken_where_the_newer_are_not_there(home: Pat
         path = home / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("{}")
-        assert file_of(CLIENTS["openclaw"], "") == path
+        assert CLIENTS["openclaw"].file(os.environ) == path
     (home / ".openclaw" / "openclaw.json").write_text("{}")
-    assert file_of(CLIENTS["openclaw"], "") == home / ".openclaw" / "openclaw.json"
+    assert CLIENTS["openclaw"].file(os.environ) == home / ".openclaw" / "openclaw.json"
 
 
 def test_openclaws_own_choices_are_kept() -> None:

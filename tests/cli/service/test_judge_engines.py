@@ -13,8 +13,8 @@ import httpx
 import psutil
 import pytest
 
-from openclaw_rl.cli.service.judge_engines import judge_engines
 from openclaw_rl.cli.service.plan import ServicePlan
+from openclaw_rl.cli.service.supervisor import judge_engines
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.gpus import imagined
@@ -155,7 +155,7 @@ def test_a_service_starts_its_judges_engine_and_starts_it_again(engine_server: E
     judging = ("--judge", f"engine:{engine_server.policy}", "--judge-max-tokens", "12")
     with (
         serving(data, *flags, *judging, "--votes", "2") as served,
-        contextlib.closing(Journal.open(data / "journal.db")) as journal,
+        contextlib.closing(Journal(data / "journal.db")) as journal,
     ):
         talk = Talk(data)
 

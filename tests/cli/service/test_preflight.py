@@ -90,7 +90,7 @@ def test_two_keys_are_a_question_whatever_the_fallback() -> None:
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(preflight.LIBRARIES, "tinker", "no_such_library")
+    monkeypatch.setitem(sys.modules, "tinker", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[cloud\]'"):
         ready(Settings(backend="tinker", tinker_api_key="tml-k"))
 
@@ -144,14 +144,16 @@ def test_serve_says_what_leaves_before_anybody_is_asked(
 
     monkeypatch.setattr(trainer_cloud.preflight, "diagnose", diagnose_later)
     with pytest.raises(ConfigError, match="refuses the key"):
-        serve.serve(
+        serve.run(
             Settings(
                 backend="tinker",
                 model="Qwen/Qwen3-8B",
                 tinker_api_key="tml-k",
                 tinker_base_url=stand_in.url,
                 data=tmp_path,
-            )
+            ),
+            ROLES,
+            {},
         )
     assert "leaves this machine: every prompt and answer of the policy" in said[0] and stand_in.seen
 

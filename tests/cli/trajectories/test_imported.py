@@ -34,7 +34,7 @@ async def engine(engine_server: Process) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def journal(tmp_path: Path) -> AsyncIterator[AsyncJournal]:
-    opened = AsyncJournal.open(tmp_path / "journal.db")
+    opened = AsyncJournal(tmp_path / "journal.db")
     yield opened
     await opened.close()
 

@@ -48,7 +48,7 @@ def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 @pytest.fixture
 async def journal(tmp_path: Path) -> AsyncJournal:  # type: ignore[misc]
-    opened = AsyncJournal.open(tmp_path / "journal.db")
+    opened = AsyncJournal(tmp_path / "journal.db")
     await commit(opened, 0, "live")
     yield opened
     await opened.close()

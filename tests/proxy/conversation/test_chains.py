@@ -107,7 +107,7 @@ async def test_short_histories_are_not_kept() -> None:
 
 
 async def test_nothing_is_kept_once_a_session_is_forgotten(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=0)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=0)
     conversations = Conversations(journal)
     await conversations.chains.chain_of(history(50))
     assert conversations.chains.size

@@ -22,7 +22,7 @@ LONG = "The tall fern stands in the driest corner and wants water every second d
 
 @pytest.fixture
 async def talk(tmp_path: Path) -> AsyncIterator[Talk]:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=0)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=0)
     yield Talk(journal)
     await journal.close()
 

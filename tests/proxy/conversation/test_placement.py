@@ -16,7 +16,7 @@ from tests.proxy.talk import Talk, parent, said, says
 
 @pytest.fixture
 async def talk(tmp_path: Path) -> AsyncIterator[Talk]:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=0)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=0)
     yield Talk(journal)
     await journal.close()
 

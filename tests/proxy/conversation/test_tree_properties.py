@@ -32,7 +32,7 @@ _ROUND = st.lists(_ACTION, min_size=1, max_size=3, unique_by=lambda action: acti
 
 
 async def _play(program: Program, folder: Path) -> None:
-    journal = AsyncJournal.open(folder / "journal.db", linger=0)
+    journal = AsyncJournal(folder / "journal.db", linger=0)
     try:
         await World(journal).run(program)
     finally:

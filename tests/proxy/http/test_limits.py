@@ -155,7 +155,7 @@ async def served(
     settings = Settings(model=str(policy), data=data, api_key="one,two", port=port, **changes)
     prompter = Prompter(policy)
     made = engine(prompter, "word")
-    service = ProxyService(settings, AsyncJournal.open(settings.serve.journal_path), made, prompter)
+    service = ProxyService(settings, AsyncJournal(settings.serve.journal_path), made, prompter)
     config = uvicorn.Config(create_app(service), port=port, log_config=None, lifespan="on")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())

@@ -26,7 +26,7 @@ from tests.shared.journal_records import (
 
 @pytest.fixture
 def journal(tmp_path: Path):
-    with_path = Journal.open(tmp_path / "deep" / "journal.db")
+    with_path = Journal(tmp_path / "deep" / "journal.db")
     yield with_path
     with_path.close()
 
@@ -97,7 +97,7 @@ def test_long_conversations_read_back_exactly_by_another_journal_object(journal:
     turns = list(agent_turns(150, system="short system"))
     for turn in turns:
         journal.record_turn(turn)
-    other = Journal.open(journal.path)
+    other = Journal(journal.path)
     try:
         assert all(same_turn(turn, other.turn(turn.turn_id)) for turn in turns)
         # Goes on from what it finds on disk.
@@ -126,7 +126,7 @@ def test_200_turns_of_an_agent_with_a_30_kb_system_prompt_stay_under_3_mb(journa
 def test_storage_grows_linearly_with_a_conversation(tmp_path: Path) -> None:
     sizes = []
     for count in (50, 100, 200):
-        journal = Journal.open(tmp_path / f"{count}.db")
+        journal = Journal(tmp_path / f"{count}.db")
         for turn in agent_turns(count, system="short"):
             journal.record_turn(turn)
         journal.close()
@@ -150,17 +150,17 @@ def test_a_new_journal_is_private(journal: Journal) -> None:
 
 def test_a_newer_journal_asks_for_an_upgrade(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    Journal.open(path).close()
+    Journal(path).close()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(JournalError, match=r"schema 99.*upgrade openclaw-rl"):
-        Journal.open(path)
+        Journal(path)
 
 
 def test_a_later_migration_keeps_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    journal = Journal.open(path)
+    journal = Journal(path)
     turn = make_turn()
     journal.record_turn(turn)
     journal.close()
@@ -173,12 +173,12 @@ def test_a_later_migration_keeps_what_is_there(tmp_path: Path) -> None:
 
 def test_a_migration_that_fails_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
-    Journal.open(path).close()
+    Journal(path).close()
     connection = sqlite3.connect(path, isolation_level=None)
     with pytest.raises(sqlite3.OperationalError):
         migrate(connection, str(path), (*MIGRATIONS, "CREATE TABLE later (x); NONSENSE"))
     connection.close()
-    journal = Journal.open(path)
+    journal = Journal(path)
     assert journal.status()["turns"]["total"] == 0
     journal.close()
 
@@ -189,19 +189,19 @@ def test_files_that_are_no_journal_are_refused(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
     with pytest.raises(JournalError, match="another program"):
-        Journal.open(other)
+        Journal(other)
     text = tmp_path / "text.db"
     text.write_text("not a database, but long enough to be read as the header of one " * 20)
     with pytest.raises(JournalError, match=r"text\.db"):
-        Journal.open(text)
+        Journal(text)
     with pytest.raises(JournalError, match="cannot open journal"):
-        Journal.open(tmp_path)
+        Journal(tmp_path)
     with pytest.raises(ConfigError, match="not in this version"):
-        Journal.open("postgresql://localhost/journal")
+        Journal("postgresql://localhost/journal")
 
 
 def test_a_closed_journal_says_so(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     journal.close()
     with pytest.raises(JournalError, match="is closed"):
         journal.status()
@@ -228,7 +228,7 @@ def test_explain_tells_everything_as_json(journal: Journal) -> None:
 
 
 def test_controls_and_heartbeats_are_seen_by_other_processes(journal: Journal) -> None:
-    other = Journal.open(journal.path)
+    other = Journal(journal.path)
     assert other.get_control("train", "running") == "running"
     journal.set_control("train", "paused")
     journal.heartbeat("learner", 42, {"step": 3})

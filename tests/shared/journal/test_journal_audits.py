@@ -16,7 +16,7 @@ from tests.shared.journal_records import judged, make_turn, sample_of, user_repl
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    opened = Journal.open(tmp_path / "journal.db")
+    opened = Journal(tmp_path / "journal.db")
     yield opened
     opened.close()
 
@@ -104,7 +104,7 @@ def test_a_journal_from_before_audits_is_taken_on(tmp_path: Path) -> None:
     migrate(connection, "old", MIGRATIONS[:1])
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     connection.close()
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     turn = make_turn()
     journal.record_turn(turn)
     assert journal.unaudited(10) == [(turn.turn_id, 0)]

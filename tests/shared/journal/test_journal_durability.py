@@ -40,7 +40,7 @@ def test_every_acknowledged_turn_survives_kill_9(tmp_path: Path) -> None:
         acknowledged += [line.strip() for line in process.stdout.read().splitlines() if len(line) == len("turn_") + 32]
         process.wait()
         process.stdout.close()
-    journal = Journal.open(path)
+    journal = Journal(path)
     assert all(journal.turn(turn_id) is not None for turn_id in acknowledged)
     assert len(acknowledged) >= 161
     journal.close()
@@ -53,7 +53,7 @@ def test_every_acknowledged_turn_survives_kill_9(tmp_path: Path) -> None:
 def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     processes = [child(path, session_id, "60") for session_id in ("one", "two")]
-    journal = Journal.open(path)
+    journal = Journal(path)
     for _ in range(30):
         journal.record_turn(make_turn("three"))
     for process in processes:
@@ -66,7 +66,7 @@ def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
 def test_processes_may_make_a_new_journal_at_the_same_time(tmp_path: Path) -> None:
     program = (
         "import sys; from openclaw_rl.shared.journal import Journal; print(flush=True); sys.stdin.read(); "
-        "Journal.open(sys.argv[1])"
+        "Journal(sys.argv[1])"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "journal.db")]
     gate, opener = os.pipe()
@@ -81,7 +81,7 @@ def test_processes_may_make_a_new_journal_at_the_same_time(tmp_path: Path) -> No
 
 
 def test_threads_share_a_journal(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     turns = [make_turn(f"ses{number % 3}") for number in range(60)]
     threads = [
         threading.Thread(target=lambda part=turns[n::4]: [journal.record_turn(turn) for turn in part]) for n in range(4)
@@ -95,7 +95,7 @@ def test_threads_share_a_journal(tmp_path: Path) -> None:
 
 
 async def test_many_writes_share_a_transaction(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     turns = [make_turn() for _ in range(200)]
     assert await asyncio.gather(*(journal.record_turn(turn) for turn in turns)) == [True] * 200
     assert journal.sync.database.commits <= 10
@@ -105,7 +105,7 @@ async def test_many_writes_share_a_transaction(tmp_path: Path) -> None:
 
 
 async def test_a_write_that_fails_does_not_fail_its_neighbours(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     turn, unknown = make_turn(), make_turn()
     results = await asyncio.gather(
         journal.record_turn(turn),
@@ -121,7 +121,7 @@ async def test_a_write_that_fails_does_not_fail_its_neighbours(tmp_path: Path) -
 
 
 async def test_closing_writes_what_is_queued_and_then_refuses(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     writes = [asyncio.ensure_future(journal.record_turn(make_turn())) for _ in range(50)]
     given_up = asyncio.ensure_future(journal.record_turn(make_turn()))
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_closing_writes_what_is_queued_and_then_refuses(tmp_path: Path) ->
     assert [await write for write in writes] == [True] * 50
     with pytest.raises(JournalError, match="is closed"):
         await journal.record_turn(make_turn())
-    again = Journal.open(tmp_path / "journal.db")
+    again = Journal(tmp_path / "journal.db")
     assert again.status()["turns"]["total"] == 51
     again.close()
 
@@ -141,7 +141,7 @@ def test_both_journals_offer_the_same() -> None:
 
 
 async def test_the_life_of_a_turn_is_the_same_from_an_event_loop(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     for number in range(2):
         assert await journal.open_episode("ses", "policy", "header") == number
         assert await journal.open_episode("ses", "policy", "header") == number
@@ -195,10 +195,10 @@ async def test_the_life_of_a_turn_is_the_same_from_an_event_loop(tmp_path: Path)
 
 
 def test_a_journal_that_another_process_holds_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Journal.open(tmp_path / "journal.db").close()
+    Journal(tmp_path / "journal.db").close()
     monkeypatch.setattr("openclaw_rl.shared.journal.sqlite.BUSY_SECONDS", 0.05)
     holder = sqlite3.connect(tmp_path / "journal.db", isolation_level=None)
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(JournalError, match="another process has held it"):
         journal.record_turn(make_turn())
@@ -209,7 +209,7 @@ def test_a_journal_that_another_process_holds_says_so(tmp_path: Path, monkeypatc
 
 
 def test_writes_finish_although_the_loop_that_asked_is_gone(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
     held = threading.Event()
     turn = make_turn()
 
@@ -220,7 +220,7 @@ def test_writes_finish_although_the_loop_that_asked_is_gone(tmp_path: Path) -> N
     asyncio.run(ask_and_leave())
     held.set()
     asyncio.run(journal.close())
-    again = Journal.open(tmp_path / "journal.db")
+    again = Journal(tmp_path / "journal.db")
     assert same_turn(turn, again.turn(turn.turn_id))
     again.close()
 
@@ -259,7 +259,7 @@ def test_a_full_disk_is_reported_and_writing_goes_on_when_there_is_room(tmp_path
     with small_disk(tmp_path / "disk", "2m"):
         ballast = tmp_path / "disk" / "ballast"
         ballast.write_bytes(bytes(500_000))
-        journal = Journal.open(tmp_path / "disk" / "journal.db")
+        journal = Journal(tmp_path / "disk" / "journal.db")
         taken = fill(journal, "before")
         with pytest.raises(JournalError, match="free some disk space"):
             journal.record_turn(make_turn(text=words(30_000, 1)))
@@ -269,13 +269,13 @@ def test_a_full_disk_is_reported_and_writing_goes_on_when_there_is_room(tmp_path
         assert all(journal.turn(turn_id) for turn_id in taken)
         assert journal.status()["turns"]["total"] == len(taken)
         journal.close()
-        again = Journal.open(tmp_path / "disk" / "journal.db")
+        again = Journal(tmp_path / "disk" / "journal.db")
         assert all(again.turn(turn_id) for turn_id in taken)
         again.close()
 
 
 async def test_a_full_disk_simulated_by_a_page_limit_reaches_every_waiting_writer(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db")
+    journal = AsyncJournal(tmp_path / "journal.db")
 
     async def limit(pages: int) -> None:
         await journal._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}"))

@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def journal(path: Path) -> Iterator[Journal]:
-    one = Journal.open(path)
+    one = Journal(path)
     yield one
     one.close()
 
@@ -137,7 +137,7 @@ def test_a_journal_from_before_images_is_taken_on(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     migrations.migrate(connection, "old", migrations.MIGRATIONS[:3])
     connection.close()
-    journal = Journal.open(path)
+    journal = Journal(path)
     turn = turn_with(shown("What is it?", RED))
     journal.record_turn(turn)
     found = journal.turn(turn.turn_id)

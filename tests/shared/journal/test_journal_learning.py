@@ -14,7 +14,7 @@ from tests.shared.journal_records import agent_turns, judged, make_turn, same_tu
 
 @pytest.fixture
 def journal(tmp_path: Path):
-    opened = Journal.open(tmp_path / "journal.db")
+    opened = Journal(tmp_path / "journal.db")
     opened.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
     yield opened
     opened.close()
@@ -100,7 +100,7 @@ def test_samples_are_ready_until_a_version_holds_them(journal: Journal) -> None:
 
 def test_a_step_that_was_not_committed_did_not_happen(journal: Journal) -> None:
     samples = ready(journal, 2)
-    again = Journal.open(journal.path)
+    again = Journal(journal.path)
     assert [sample.sample_id for sample in again.ready_samples(10)] == [sample.sample_id for sample in samples]
     assert again.next_version_number() == 1
     again.close()
@@ -231,7 +231,7 @@ def test_forgetting_a_session_keeps_what_others_share_with_it(journal: Journal) 
     )
     journal.record_turn(crossing)
     journal.forget("first")
-    other = Journal.open(journal.path)
+    other = Journal(journal.path)
     for name in ("second", "third"):
         assert all(same_turn(turn, other.turn(turn.turn_id)) for turn in sessions[name])
     back = other.turn(crossing.turn_id)

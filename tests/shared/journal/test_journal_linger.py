@@ -15,7 +15,7 @@ _NEVER = 60.0
 
 
 async def test_what_lingers_is_written_with_what_does_not_and_before_it(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=_NEVER)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=_NEVER)
     first = make_turn("ses")
     await journal.record_turn(first)
     commits = journal.sync.database.commits
@@ -30,24 +30,24 @@ async def test_what_lingers_is_written_with_what_does_not_and_before_it(tmp_path
 
 
 async def test_what_lingers_is_written_in_the_end(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=0.001)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=0.001)
     assert await asyncio.wait_for(journal.opening("ses", "policy", "header").opened(), 5) == 0
     await journal.close()
 
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=_NEVER)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=_NEVER)
     turn = make_turn("ses")
     await journal.record_turn(turn)
     settled = asyncio.ensure_future(journal.settle(user_reply(turn)))
     await asyncio.sleep(0)
     await journal.close()
     assert await settled
-    again = Journal.open(tmp_path / "journal.db")
+    again = Journal(tmp_path / "journal.db")
     assert again.next_state(turn.turn_id) is not None
     again.close()
 
 
 async def test_an_open_episode_is_known_at_once(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=_NEVER)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=_NEVER)
     await journal.record_turn(make_turn("ses"), journal.opening("ses", "policy", "header"))
     opening = journal.opening("ses", "policy", "header")
     assert opening.number == 0 and await opening.opened() == 0
@@ -55,7 +55,7 @@ async def test_an_open_episode_is_known_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_turn_goes_into_the_episode_that_was_open_when_its_request_came(tmp_path: Path) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=_NEVER)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=_NEVER)
     opening = journal.opening("ses", "policy", "header")
     ended = asyncio.ensure_future(journal.end_episode("ses", "session-done"))
     turn = make_turn("ses")
@@ -70,7 +70,7 @@ async def test_a_turn_goes_into_the_episode_that_was_open_when_its_request_came(
 
 
 async def test_without_its_episode_a_turn_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = AsyncJournal.open(tmp_path / "journal.db", linger=_NEVER)
+    journal = AsyncJournal(tmp_path / "journal.db", linger=_NEVER)
 
     def fails(*_: object, **__: object) -> int:
         raise JournalError("no room")

@@ -12,7 +12,7 @@ from tests.shared.journal_records import judged, make_turn, same_turn, sample_of
 
 @pytest.fixture
 def journal(tmp_path: Path):
-    opened = Journal.open(tmp_path / "journal.db")
+    opened = Journal(tmp_path / "journal.db")
     yield opened
     opened.close()
 

@@ -10,7 +10,7 @@ from tests.shared.journal_records import make_turn
 
 
 def test_votes_are_counted_by_how_they_ended_and_survive_reopening_and_forgetting(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     assert journal.learning_figures() == LearningFigures()
     first, second = make_turn("one"), make_turn("two")
     for one in (first, second):
@@ -23,13 +23,13 @@ def test_votes_are_counted_by_how_they_ended_and_survive_reopening_and_forgettin
     assert (told.judgements, told.without_score, told.votes, told.failed) == (3, 1, 5, 3)
     journal.forget(first.session_id)
     journal.close()
-    again = Journal.open(tmp_path / "journal.db")
+    again = Journal(tmp_path / "journal.db")
     assert again.learning_figures() == told
     again.close()
 
 
 def test_the_newest_version_and_the_live_one_are_told(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
     journal.commit_version(PolicyVersion(number=1, parent=0, state="rejected", checkpoint=""))
     told = journal.learning_figures()

@@ -15,7 +15,7 @@ from tests.shared.journal_records import judged, make_turn, sample_of, thumb, us
 
 
 def test_a_session_is_stored_whole_and_once(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     first = make_turn("import-1", sampling=Sampling(imported=True))
     second = make_turn("import-1", parent_turn_id=first.turn_id, sampling=Sampling(imported=True))
     assert journal.import_session([first, second], [user_reply(first)], [thumb(second)])
@@ -31,7 +31,7 @@ def test_a_session_is_stored_whole_and_once(tmp_path: Path) -> None:
 
 
 def test_nothing_is_stored_of_a_session_that_breaks_off(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     turn = make_turn("import-1")
     with pytest.raises(JournalError, match="has no turn turn_of_nobody"):
         journal.import_session([turn], [NextState(turn_id="turn_of_nobody", role="user", text="no")])
@@ -42,7 +42,7 @@ def test_nothing_is_stored_of_a_session_that_breaks_off(tmp_path: Path) -> None:
 
 
 def test_sessions_are_listed_oldest_first_from_a_time_on(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     for number in range(3):
         turn = make_turn(f"s{number}")
         when = msgspec.structs.replace(turn.timings, arrived=100.0 * number, finished=100.0 * number)
@@ -54,7 +54,7 @@ def test_sessions_are_listed_oldest_first_from_a_time_on(tmp_path: Path) -> None
 
 
 def test_an_imported_turn_is_not_audited_and_its_sample_has_no_ratio(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "journal.db")
+    journal = Journal(tmp_path / "journal.db")
     imported, sampled = make_turn(sampling=Sampling(imported=True)), make_turn()
     for turn in (imported, sampled):
         journal.record_turn(turn)

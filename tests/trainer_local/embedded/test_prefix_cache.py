@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow, Pools
-from openclaw_rl.trainer_local.embedded.prefix_cache import Ids, PrefixBudget, VersionPrefixes
+from openclaw_rl.trainer_local.embedded.prefix_cache import Ids, VersionPrefixes, trim
 
 
 def row_of(ids: Ids) -> CachedRow:
@@ -87,9 +87,9 @@ def test_the_least_recently_used_prompts_make_room() -> None:
         insert(old, ids(start, *range(100, 150)))
     filled(old, ids(0, *range(100, 150)))
     insert(new, ids(1, *range(100, 150)))
-    budget = PrefixBudget(limit=old.nbytes // 2)
-    budget.trim([old, new])
-    assert old.nbytes + new.nbytes <= budget.limit
+    limit = old.nbytes // 2
+    trim([old, new], limit)
+    assert old.nbytes + new.nbytes <= limit
     assert filled(new, ids(1, *range(100, 150))) == 51
     assert filled(old, ids(0, *range(100, 150))) == 51
     assert filled(old, ids(1, *range(100, 150))) == 0
@@ -99,7 +99,7 @@ def test_no_room_at_all_keeps_nothing() -> None:
     tree = VersionPrefixes()
     insert(tree, ids(1, 2, 3))
     insert(tree, ids(1, 2, 4))
-    PrefixBudget(limit=0).trim([tree])
+    trim([tree], 0)
     assert tree.nbytes == 0 and filled(tree, ids(1, 2, 3)) == 0
 
 

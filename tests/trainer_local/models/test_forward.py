@@ -122,8 +122,6 @@ def test_an_answer_without_tokens_is_left_out(model: Any) -> None:
         [row([4, 5], []), row([4], [5, 6])],
         use,
         micro_batch_tokens=100,
-        device=torch.device("cpu"),
-        head=output_head(model),
         share=Sharing.TREES,
         backward=False,
     )

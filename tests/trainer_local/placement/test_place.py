@@ -92,7 +92,7 @@ JUDGED = {"judge": "engine:Qwen/Qwen3-1.7B"}
         ("2x24", {"train": False}, ("", ["01"], [])),
         ("4x24", {"actor_gpus": "0"}, ("", ["0123"], [])),
         ("8x24", {"device": "cuda:3"}, ("3", ["3"], [])),
-        ("5x24", {"tensor_parallel": 2}, ("0123", ["4"], [])),
+        ("5x24", {"tensor_parallel": 2}, ("01", ["23"], [])),
         ("24,80", {"model": "Qwen/Qwen3-8B"}, ("1", ["0"], [])),
     ],
 )
@@ -117,8 +117,8 @@ def test_gpus_that_were_chosen_by_uuid_are_handed_on_so() -> None:
 
 def test_what_fits_together_shares_a_card_at_once_and_what_does_not_alternates() -> None:
     together, alternating = placed("24"), placed("8", max_sample_tokens=4096, micro_batch_tokens=4096, method="binary")
-    assert (together.sharing, together.servers[0].lends) == ("together", ())
-    assert alternating.sharing == "alternating" and "kv_cache" in alternating.servers[0].lends
+    assert together.sharing == "together" and not together.servers[0].lends_memory
+    assert alternating.sharing == "alternating" and alternating.servers[0].lends_memory
     assert any("alternate" in note for note in alternating.notes)
     assert placed("2x24").sharing == "apart" and not placed("2x24").colocated
 
@@ -243,30 +243,30 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "ask for fewer",
     ),
     ("4x24", {"actor_gpus": "0,1", "rollout_gpus": "1,2"}, "share some GPUs and not others", "the same ones for both"),
-    ("8x80", {"tensor_parallel": 3}, "does not divide the 8 key-value heads", "set it to 1, 2, 4 or 8"),
+    ("8x80", {"tensor_parallel": 3}, "does not divide the 8 key-value heads", "set it to a number that does"),
     (
         "8x80",
         {"tensor_parallel": 2, "actor_gpus": "3"},
         "does not divide the 3 GPUs",
-        "set it to 1 or 3, or actor_gpus to a multiple of 2",
+        "set it to a number that does, or actor_gpus to a multiple of 2",
     ),
     (
         "8x80",
         {"rollout_gpus": "3", "rollout_tensor_parallel": 2},
         "does not divide the 3 GPUs of rollout_gpus",
-        "1 or 3, or rollout_gpus to a multiple of 2",
+        "set it to a number that does, or rollout_gpus to a multiple of 2",
     ),
     (
         "8x80",
         {"rollout_gpus": "3"},
         "3 GPUs cannot share one server of the policy's",
-        "Set rollout_tensor_parallel to 1",
+        "set rollout_tensor_parallel to a number that divides both",
     ),
     (
         "8x80",
         {"judge_gpus": "3", **JUDGED},
         "3 GPUs cannot share one server of the judge's model",
-        "Set judge_gpus to 1 or 2",
+        "set judge_gpus to a number that divides both",
     ),
     (
         "2x80",
@@ -341,12 +341,6 @@ def test_the_host_must_hold_what_is_put_there() -> None:
     assert "machine's own memory (offload_optimizer), which has 64.0" in told
 
 
-def test_a_model_that_is_quantized_on_the_card_must_fit_there_before() -> None:
-    placed("2x24", model="Qwen/Qwen3-14B", sglang_args="--quantization fp8", train=False)  # two share it
-    told = refusal("24", model="Qwen/Qwen3-14B", sglang_args="--quantization fp8", train=False)
-    assert "bfloat16 until they are quantized" in told
-
-
 CARDS = st.sampled_from([8, 12, 16, 24, 32, 40, 48, 60, 80, 96, 141])
 CHOICES = st.fixed_dictionaries(
     {
@@ -388,10 +382,10 @@ def test_what_is_placed_fits_by_its_own_estimate(card: int, count: int, changes:
         return
     roles = {"trainer": found.train, "policy": tuple(gpu for one in found.servers for gpu in one.gpus)}
     roles |= {one.role: one.gpus for one in found.judges}
-    lends = found.servers[0].lends
+    alternating = found.sharing == "alternating"
     for gpu in gpus:
         held = [part for part in found.parts if gpu in roles[part.role]]
-        assert max(total(during_step(held, lends)), total(between_steps(held))) <= usable(gpu.memory)
+        assert max(total(during_step(held, alternating=alternating)), total(between_steps(held))) <= usable(gpu.memory)
 
 
 def _fits(mine: Settings, gpus: str) -> bool:

@@ -104,15 +104,15 @@ def test_with_any_length_worth_sharing_no_token_is_computed_twice(rows: list[Row
     assert prefix_tree(rows).tokens == len(prefixes(rows))
 
 
-@given(rows=drawn_rows(), shortest=st.integers(1, 12), budget=st.integers(1, 40))
+@given(rows=drawn_rows(), budget=st.integers(1, 40))
 @settings(deadline=None, max_examples=300)
-def test_packed_sequences_are_complete_and_keep_to_the_budget(rows: list[Row], shortest: int, budget: int) -> None:
-    plan = pack(rows, budget, shortest_prefix=shortest)
+def test_packed_sequences_are_complete_and_keep_to_the_budget(rows: list[Row], budget: int) -> None:
+    plan = pack(rows, budget)
     check(rows, plan)
     for packed in plan:
         assert packed.parent is None and not any(run.past for run in packed.runs)
         assert packed.tokens <= budget or len(packed.runs) == 1
-    assert sum(packed.tokens for packed in plan) >= prefix_tree(rows, shortest_prefix=shortest).tokens
+    assert sum(packed.tokens for packed in plan) >= prefix_tree(rows).tokens
 
 
 @given(rows=drawn_rows(), shortest=st.integers(1, 12), budget=st.integers(1, 40))
@@ -183,7 +183,7 @@ def test_an_answer_that_two_rows_begin_alike_is_drawn_from_one_sequence() -> Non
 
 def test_equal_rows_and_rows_within_other_rows_cost_nothing() -> None:
     rows = [row([1, 2, 3], [4, 5]), row([1, 2, 3], [4, 5]), row([1, 2], [3]), row([1], [2, 3, 4]), row([7], [])]
-    [packed] = pack(rows, 100, shortest_prefix=50)
+    [packed] = pack(rows, 100)
     assert packed.tokens == 4
     assert packed.answers == {0: (2, 3), 1: (2, 3), 2: (1,), 3: (0, 1, 2)}
 

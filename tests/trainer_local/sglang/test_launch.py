@@ -105,10 +105,8 @@ def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
 
 def test_a_server_that_lends_its_memory_is_started_so() -> None:
     card = Gpu(number=0, handle="0", name="", memory=GIB, free=GIB)
-    server = Server(role="policy", model="/policy", gpus=(card,), lends=("kv_cache", "weights"))
+    server = Server(role="policy", model="/policy", gpus=(card,), lends_memory=True)
     assert {"--enable-memory-saver", "--enable-weights-cpu-backup"} <= {*arguments(settings(), [server])}
-    milder = msgspec.structs.replace(server, lends=("kv_cache",))
-    assert "--enable-weights-cpu-backup" not in arguments(settings(), [milder])
     assert "--enable-memory-saver" in planned(command(settings(), [server])).arguments
 
 

@@ -65,7 +65,7 @@ def serves(server: FakeServer) -> bool:
 async def test_memory_is_lent_and_taken_back_by_every_fake_server(
     servers: list[FakeServer], either: Owner | OwnerClient
 ) -> None:
-    async with either.lend(TAGS) as lent:
+    async with either.lend() as lent:
         assert lent and all(server.lent == set(TAGS) and server.paused for server in servers)
     assert all(map(serves, servers))
     assert all(server.did.count(GAVE) == server.did.count(TOOK) == 1 for server in servers)
@@ -73,14 +73,14 @@ async def test_memory_is_lent_and_taken_back_by_every_fake_server(
 
 async def test_memory_comes_back_where_its_user_fails(servers: list[FakeServer], either: Owner | OwnerClient) -> None:
     with pytest.raises(ValueError, match="the trainer's own trouble"):
-        async with either.lend(TAGS):
+        async with either.lend():
             raise ValueError("the trainer's own trouble")
     assert all(map(serves, servers))
 
 
 async def test_no_memory_is_lent_by_a_busy_fake_server(servers: list[FakeServer], either: Owner | OwnerClient) -> None:
     servers[1].running = 1
-    async with either.lend(TAGS) as lent:
+    async with either.lend() as lent:
         assert not lent
     assert all(map(serves, servers)) and not servers[0].did
 
@@ -89,7 +89,7 @@ async def test_what_comes_in_at_the_last_moment_goes_first(
     servers: list[FakeServer], either: Owner | OwnerClient
 ) -> None:
     servers[0].meanwhile = lambda path: setattr(servers[0], "running", 1)
-    async with either.lend(TAGS) as lent:
+    async with either.lend() as lent:
         assert not lent
     assert all(map(serves, servers)) and all(GAVE not in server.did for server in servers)
 
@@ -99,7 +99,7 @@ async def test_a_fake_server_takes_its_memory_once_though_another_one_is_gone(
 ) -> None:
     servers[0].slow = 1.0
     with pytest.raises(EngineError, match="cannot be reached"):
-        async with owner.lend(TAGS):
+        async with owner.lend():
             servers[1].gone = True
     assert serves(servers[0]) and servers[0].did.count(TOOK) == 1
 
@@ -108,7 +108,7 @@ async def test_a_fake_server_that_does_not_take_its_memory_is_left_to_be_started
     servers: list[FakeServer], either: Owner | OwnerClient
 ) -> None:
     with pytest.raises(EngineError, match="no memory left"):
-        async with either.lend(TAGS):
+        async with either.lend():
             servers[1].refuses = {TOOK: 1}
     assert servers[1].label == BROKEN and serves(servers[0])
 
@@ -119,7 +119,7 @@ async def test_fake_servers_are_not_told_to_take_what_they_did_not_give(
 ) -> None:
     servers[1].refuses = {route: 1}
     with pytest.raises(EngineError, match="no memory left"):
-        async with either.lend(TAGS):
+        async with either.lend():
             raise AssertionError("nothing was lent")
     assert all(map(serves, servers)) and TOOK not in servers[1].did
 
@@ -129,10 +129,10 @@ async def test_nothing_is_lent_while_one_of_several_fake_servers_is_away(
 ) -> None:
     servers[1].gone = True
     with pytest.raises(EngineError, match=f"{servers[1].url}, behind the router at .* is away"):
-        async with owner.lend(TAGS):
+        async with owner.lend():
             raise AssertionError("its memory would not be free")
     servers[1].gone = False
-    async with owner.lend(TAGS) as lent:
+    async with owner.lend() as lent:
         assert lent and all(server.lent for server in servers)
 
 
@@ -141,12 +141,12 @@ async def test_memory_of_a_client_that_is_gone_comes_back(
 ) -> None:
     monkeypatch.setattr(owner_api, "LEASE_SECONDS", 0.2)
     with pytest.raises(EngineError, match="not renewed in time"):
-        async with remote.lend(TAGS) as lent:
+        async with remote.lend() as lent:
             assert lent
             async with asyncio.timeout(30):
                 while not all(map(serves, servers)):
                     await asyncio.sleep(0.01)
-    async with remote.lend(TAGS) as lent:
+    async with remote.lend() as lent:
         assert lent, "nothing is in the way of the next one"
 
 
@@ -155,14 +155,14 @@ async def test_a_lease_lasts_while_it_is_renewed(
 ) -> None:
     monkeypatch.setattr(owner_api, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr("openclaw_rl.trainer_local.sglang.owner_client._RENEW_SECONDS", 0.05)
-    async with remote.lend(TAGS) as lent:
+    async with remote.lend() as lent:
         await asyncio.sleep(1.0)
         assert lent and all(server.lent for server in servers)
     assert all(map(serves, servers))
 
 
 async def test_new_weights_wait_for_memory_that_is_lent(servers: list[FakeServer], remote: OwnerClient) -> None:
-    async with remote.lend(TAGS):
+    async with remote.lend():
         loading = asyncio.create_task(remote.load(8, "/elsewhere/served", live=True))
         await asyncio.wait([loading], timeout=0.3)
         assert not loading.done() and all("load_lora_adapter" not in server.did for server in servers)

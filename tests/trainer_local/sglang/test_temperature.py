@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from openclaw_rl.trainer_local.sglang.temperature import cooled
+from openclaw_rl.trainer_local.sglang.client import cooled
 
 
 @pytest.mark.parametrize("temperature", [0.99, 0.7, 0.2, 0.01])

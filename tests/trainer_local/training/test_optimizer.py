@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_local.training.optimizer import adamw, copied, follow, move_state
+from openclaw_rl.trainer_local.training.optimizer import adamw, follow, move_state
 from openclaw_rl.trainer_local.transformers_trainer import create
 from tests.trainer_local.moved import Moved, move
 from tests.trainer_local.tiny import anchor, sample, settings
@@ -66,7 +67,7 @@ def test_moments_move_and_the_step_counter_stays_on_the_host() -> None:
     optimizer = adamw([weight], Recipe())
     weight.grad = torch.ones(3)
     optimizer.step()
-    before = copied(optimizer.state_dict())
+    before = copy.deepcopy(optimizer.state_dict())
     move_state(optimizer, torch.device("meta"))
     held = optimizer.state[weight]
     assert {name: part.device.type for name, part in held.items()} == {
