@@ -68,7 +68,7 @@ async def test_a_scripted_policy_judges_as_the_base_behind_every_chat(prompter: 
     ((question, sampling, options),) = engine.asked
     assert "Tell me about tides." in question and "No bold, please." in question and "role: user" in question
     assert (sampling.temperature, sampling.max_tokens) == (0.2, 80)
-    assert options == {"version": 0, "priority": Priority.JUDGE}
+    assert options == {"images": (), "version": 0, "priority": Priority.JUDGE}
     await judge.close()
     assert not engine.closed  # it is the learner's
 
