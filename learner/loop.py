@@ -16,7 +16,7 @@ from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
 from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
-from openclaw_rl.learner.reporting.figures import step_figures
+from openclaw_rl.learner.reporting.report import step_figures
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
 from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts

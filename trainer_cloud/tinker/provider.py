@@ -66,7 +66,8 @@ class Tinker:
         service = await self._service("sampling")
         wanted = {"model_path": path} if path else {"base_model": self._settings.engine.model}
         asked = {"path": path} if path else {"model": self._settings.engine.model}
-        client = await self._made(lambda: service.create_sampling_client(**wanted), **asked)
+        seconds = self._settings.serve.request_timeout
+        client = await made(lambda: service.create_sampling_client(**wanted), seconds, **asked)
         return TinkerSampler(client, self._settings, asked)
 
     async def train(self, *, rank: int, seed: int) -> TinkerTraining:
@@ -133,16 +134,14 @@ class Tinker:
     async def _awaited(self, given: Any, doing: str, **asked: Any) -> Any:
         return await done(given, self._settings.serve.request_timeout, doing, **asked)
 
-    async def _made(self, make: Callable[[], Any], **asked: Any) -> Any:
-        return await made(make, self._settings.serve.request_timeout, **asked)
-
     async def _begun(self, make: Callable[[Any], Any], **asked: Any) -> TinkerTraining:
         """A model in training in its own session, which ends with it: a client that is thrown away leaves nothing
         behind.
         """
         service = await made(lambda: self._connected("training"), _START_SECONDS)
         try:
-            return TinkerTraining(await self._made(lambda: make(service), **asked), self._settings, service)
+            client = await made(lambda: make(service), self._settings.serve.request_timeout, **asked)
+            return TinkerTraining(client, self._settings, service)
         except BaseException:
             await end(service)
             raise

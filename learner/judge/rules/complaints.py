@@ -127,10 +127,7 @@ CONTRAST = re.compile(
 """What was asked for against what came: "I said monday, not sunday"."""
 
 _FORMER = r"(?:previous|old|earlier|first|last|original|former|initial|other)"
-_THING = any_of(
-    r"ones?|versions?|style|way|format(?:ting)?|tone|answers?|repl(?:y|ies)|responses?|text|layout|wording|drafts?"
-    r"|attempt|try|approach|voice|look|length|explanations?|solution|phrasing"
-)
+_THING = words("versions")
 _BETTER = r"(?:better|nicer|clearer|easier to read|best|more \w+|shorter|simpler|friendlier)"
 _FAR = r"(?:(?:so|much|way|a lot|far|actually|still|even) )*"
 EARLIER = re.compile(

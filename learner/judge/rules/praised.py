@@ -17,10 +17,7 @@ _VERY = (
 )
 _STRONGLY = r"(?:so|very|really|super|truly|extremely|wonderfully|perfectly|absolutely|incredibly|beautifully|how)"
 GOOD = words("good")
-_WELL = (
-    r"(?:well|nicely|kindly|clearly|gently|beautifully|warmly|perfectly|politely|patiently|precisely|thoroughly"
-    r"|wonderfully|simply|tactfully|thoughtfully|carefully|concisely)"
-)
+_WELL = words("well")
 _NEUTRAL = words("neutral")
 _BAD = r"(?:stiff|cold|dry|harsh|rude|strict|wordy|vague|robotic|complicated|verbose|bossy|chatty|childish|stern|blunt)"
 _BETTER = words("better")
