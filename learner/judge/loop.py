@@ -54,7 +54,6 @@ class JudgeLoop:
         self._settings = settings
         self._progress = progress
         self._method = method(settings.learning.method, settings)
-        self._cloud = settings.engine.is_cloud
         self._in_flight = in_flight
         self._without_verdict: set[str] = set()
         self._postponed = 0  # turns that found the judge away since it last answered
@@ -230,15 +229,7 @@ class JudgeLoop:
         return signals.with_step(judged, step, settings.judge.step_rewards)
 
     async def _record(self, turn: Turn, judgement: Judgement, live: int) -> None:
-        settings = self._settings
-        reason = signals.defect(
-            turn,
-            judgement,
-            max_tokens=settings.learning.max_sample_tokens,
-            max_lag=settings.learning.max_version_lag,
-            live=live,
-            cloud=self._cloud,
-        )
+        reason = signals.defect(turn, judgement, self._settings, live=live)
         sample = None if reason else signals.sample_of(turn, judgement)
         reason = reason if sample is None else self._method.cannot_use(sample)
         known = judgement.signal != "judge" and not misplaced(turn)

@@ -19,6 +19,7 @@ from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
 from openclaw_rl.shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
+from openclaw_rl.shared.settings.settings import Settings
 
 COMMENT = "a comment"
 LEFT_OUT = "at_least_one"
@@ -154,11 +155,12 @@ def left_out(turn: Turn) -> Judgement:
     )
 
 
-def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, live: int, cloud: bool = False) -> str:
-    """The reason why the turn cannot be trained on, or "". `cloud`: a provider trains."""
+def defect(turn: Turn, judgement: Judgement, settings: Settings, *, live: int) -> str:
+    """The reason why the turn cannot be trained on, or ""."""
+    max_tokens, max_lag = settings.learning.max_sample_tokens, settings.learning.max_version_lag
     if turn.untrainable:
         return turn.untrainable
-    if turn.image_spans and cloud:
+    if turn.image_spans and settings.engine.is_cloud:
         return "its prompt holds images, and cloud backends train on text only"
     if turn.status != "complete":
         return f"the answer was cut off ({turn.status}{': ' + turn.error if turn.error else ''})"

@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 POLL = 2.0
 CLOSING_SECONDS = 3.0
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 300.0
-
-
 JUDGE = "judge/"
 """Names of counts since the journal began: `judge/judgements`, `/without_score`, `/votes`, `/failed`."""
 

@@ -180,8 +180,7 @@ class Fireworks:
         async with self._lock:
             if self._base is None or not self._base.usable:
                 session, rank = self._sessions["training"], self._settings.learning.lora_rank
-                session.forget_base()
-                self._base = self._wrapped(await session.base(await self._url(rank), rank=rank))
+                self._base = self._wrapped(await session.base(await self._url(rank), rank=rank, fresh=True))
             return self._base
 
     def _served(self, purpose: str, path: str) -> RolloutSampler:

@@ -47,10 +47,11 @@ class TrainingSession:
 
         return await self._made(make, "starting a LoRA")
 
-    async def base(self, url: str, *, rank: int) -> Any:
-        """A client of the base model. Raises `CloudError`."""
+    async def base(self, url: str, *, rank: int, fresh: bool = False) -> Any:
+        """A client of the base model, with `fresh` a new one. Raises `CloudError`."""
         service = await self._connected(url)
         async with self._basing:
+            self._base = None if fresh else self._base
             if self._base is None:
                 try:
                     self._base = await self._made(
@@ -63,10 +64,6 @@ class TrainingSession:
                     # A server without it. An adapter that was not trained changes nothing either.
                     self._base = await self.lora(url, rank=rank, seed=None)
             return self._base
-
-    def forget_base(self) -> None:
-        """Make another client of the base model next time."""
-        self._base = None
 
     async def name(self, url: str) -> str:
         """`accounts/…/trainingSessions/…`; "" on dedicated machines, and at other servers. Raises `CloudError`."""

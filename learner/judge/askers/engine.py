@@ -41,11 +41,6 @@ class LazyPrompter:
         return self._made
 
     @classmethod
-    def ready(cls, prompter: Prompter) -> LazyPrompter:
-        """A prompter that exists already."""
-        return cls(lambda: asyncio.sleep(0, prompter))
-
-    @classmethod
     def folder(cls, folder: str, engine: Engine) -> LazyPrompter:
         """The prompter of a model folder; if `folder` is "", of the folder that the engine names."""
 
