@@ -148,8 +148,7 @@ async def timed(
     cuda = device.type == "cuda"
     turns = samples(options.size, options.tokens, 1)
     rank = trainer._leader.rank
-    weights, optimizer = rank.weights, rank.optimizer
-    learning = RankLearning(weights, optimizer, RECIPE, 0, parent={}, average=None, merge=True)
+    learning = RankLearning(rank, RECIPE, {})
     rows = [row(turn.prompt_ids, turn.response_ids) for turn in turns]
     ids = torch.tensor([token for turn in turns for token in turn.response_ids], device=device)
 
@@ -166,7 +165,7 @@ async def timed(
             torch.cuda.synchronize()
         return time.perf_counter() - begun
 
-    optimizer.rate(RECIPE, 0)
+    rank.optimizer.rate(RECIPE, 0)
     with learning.passes():
         once()
         seconds = min(once() for _ in range(options.repeats))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,8 +18,14 @@ class ServiceError(OpenClawRLError):
     """The service does not answer, or answers with an error; the message says what to do."""
 
 
+def running(data: Path, role: str) -> dict[str, Any] | None:
+    """The card of a part of the service on a data folder (`pid`, `url`, `settings`); `None` if it does not run."""
+    card = read_json(data / "run" / f"{role}.json")
+    return card if card is not None and alive(int(card["pid"])) else None
+
+
 class Service:
-    """A running proxy. `get` and `send` return decoded JSON and raise `ServiceError`."""
+    """A running proxy. `get` and `post` return decoded JSON and raise `ServiceError`."""
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url
@@ -30,9 +37,7 @@ class Service:
     @classmethod
     def find(cls, settings: Settings, *, url: str = "", key: str = "") -> Service:
         """The service at `url`, else the one that runs on the settings' data folder, else the settings' own address."""
-        card = read_json(settings.serve.data / "run" / "proxy.json")
-        if card is not None and not alive(int(card["pid"])):
-            card = None
+        card = running(settings.serve.data, "proxy")
         if not url and card is not None:
             url = str(card["url"])
         if not url:
@@ -54,9 +59,9 @@ class Service:
         """The answer to a GET."""
         return self._call("GET", path, params=query)
 
-    def send(self, method: str, path: str, content: Mapping[str, Any] | None = None) -> Any:
-        """The answer to a POST or DELETE with a JSON body."""
-        return self._call(method, path, json=None if content is None else dict(content))
+    def post(self, path: str, content: Mapping[str, Any] | None = None) -> Any:
+        """The answer to a POST with a JSON body."""
+        return self._call("POST", path, json=content)
 
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
         try:

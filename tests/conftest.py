@@ -2,7 +2,7 @@
 whole run.
 
 Tests that kill, fill or reconfigure a proxy start their own with `start_proxy`; it joins the same engine and takes
-about two seconds.
+about a second.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def engine_server(policy_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def service(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """A running proxy with its engine; shared, so use session ids of your own and leave it as it was."""
-    with run_proxy(engine_server, tmp_path_factory.mktemp("service")) as proxy:
+    with run_proxy(engine_server, tmp_path_factory.mktemp("service"), measured=True) as proxy:
         yield proxy
 
 

@@ -113,10 +113,10 @@ def _measured() -> list[str]:
 
 @contextmanager
 def run_proxy(
-    engine: Engine, data: Path, *, ready: str = "/readyz", before: str = "", **changes: Any
+    engine: Engine, data: Path, *, ready: str = "/readyz", measured: bool = False, **changes: Any
 ) -> Iterator[Proxy]:
-    """A real proxy process until the block ends; yields once the path `ready` answers 200. `before` are Python
-    statements that it runs first, for limits that no setting changes.
+    """A real proxy process until the block ends; yields once the path `ready` answers 200. `measured` adds its lines to
+    the coverage, which more than doubles the cost of its start: for proxies that many tests share.
     """
     port = claim_port("127.0.0.1", 0, setting="port")
     values: dict[str, Any] = {
@@ -127,9 +127,7 @@ def run_proxy(
         "data": data,
         "max_output_tokens": 16,
     }
-    program = [*_measured(), "-m", "openclaw_rl.proxy.main"]
-    if before:
-        program = ["-c", f"{before}\nfrom openclaw_rl.proxy.main import main\nmain()"]
+    program = [*(_measured() if measured else []), "-m", "openclaw_rl.proxy.main"]
     settings = Settings(**(values | changes))
     data.mkdir(parents=True, exist_ok=True)
     log = data / "proxy.log"

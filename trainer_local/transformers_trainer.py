@@ -175,7 +175,14 @@ class TransformersTrainer:
             served = folder / "served"
             served.mkdir()
             self._weights.write_served(served)
-            write_state(folder, self._state(), self._settings, trainer="transformers")
+            state = TrainerState(
+                weights={name: part.detach().cpu() for name, part in self._weights.parameters.items()},
+                optimizer=self._optimizer.state_dict(),
+                step=self._step,
+                random_state=self._random_state,
+                average=None if self._average is None else {name: part.cpu() for name, part in self._average.items()},
+            )
+            write_state(folder, state, self._settings, trainer="transformers")
         return Checkpoint(path=str(target), served=str(target / "served"), step=self._step)
 
     def _restore(self, checkpoint: str | None) -> None:
@@ -194,15 +201,6 @@ class TransformersTrainer:
         average = state.average
         self._average = None if average is None else {name: part.to(self._device) for name, part in average.items()}
         self._step, self._random_state = state.step, dict(state.random_state)
-
-    def _state(self) -> TrainerState:
-        return TrainerState(
-            weights={name: part.detach().cpu() for name, part in self._weights.parameters.items()},
-            optimizer=self._optimizer.state_dict(),
-            step=self._step,
-            random_state=self._random_state,
-            average=None if self._average is None else {name: part.cpu() for name, part in self._average.items()},
-        )
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         return adamw(self._weights.parameters.values(), self._settings.learning)

@@ -48,11 +48,8 @@ def _provider(settings: Settings) -> Check:
 
 def impossible(settings: Settings) -> str:
     """Why no provider can train with these settings, in words; "" if one can, or a method of the user's own decides."""
-    return (
-        unsupported(METHODS[settings.learning.method].recipe(settings.learning))
-        if settings.learning.method in METHODS
-        else ""
-    )
+    known = METHODS.get(settings.learning.method)
+    return unsupported(known.recipe(settings.learning)) if known else ""
 
 
 def _training(settings: Settings) -> Check:

@@ -9,15 +9,15 @@ import psutil
 from rich.console import Console
 
 from openclaw_rl.cli.checks.check import Check
+from openclaw_rl.cli.client import running
 from openclaw_rl.cli.tables import table
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.gpus import GIB, Gpu, find_gpus, imagined, with_free_memory
 from openclaw_rl.shared.placement import Placement
-from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.assignments import ROLES, parse_gpus
+from openclaw_rl.trainer_local.placement.assignments import parse_gpus
 from openclaw_rl.trainer_local.placement.place import place, possible, wants_gpus
+from openclaw_rl.trainer_local.placement.validation import ROLES
 
 PROCESSES = {"engine": ("serve",), "learner": ("train", "judge")}
 """Roles on GPUs of the parts of the service."""
@@ -40,10 +40,9 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
         gpus = find_gpus()
     except ConfigError as error:
         return [Check("gpus", False, str(error))], None
-    engine = read_json(settings.serve.data / "run" / "engine.json")
-    running = engine is not None and alive(int(engine["pid"]))  # then the memory in use is the service's own
-    placement = place(settings, gpus if running else with_free_memory(gpus), host_memory=psutil.virtual_memory().total)
-    return _checks(settings, gpus, placement, running=running)
+    ours = running(settings.serve.data, "engine") is not None  # then the memory in use is the service's own
+    placement = place(settings, gpus if ours else with_free_memory(gpus), host_memory=psutil.virtual_memory().total)
+    return _checks(settings, gpus, placement, running=ours)
 
 
 def fitting(settings: Settings, parts: Sequence[str]) -> Placement:

@@ -22,6 +22,7 @@ from openclaw_rl.cli.checks.cloud import PACKAGES as CLOUD_PACKAGES
 from openclaw_rl.cli.checks.cloud import cloud_checks
 from openclaw_rl.cli.checks.data_flows import TITLES, data_flows
 from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
+from openclaw_rl.cli.client import running
 from openclaw_rl.cli.model_files import is_hub_name, provided_tokenizer
 from openclaw_rl.cli.options import Json, print_json
 from openclaw_rl.cli.service.data_folder import mismatch
@@ -33,9 +34,8 @@ from openclaw_rl.learner.main import check_code, check_start
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
-from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.placement import Placement
-from openclaw_rl.shared.process import alive, claim_port, is_loopback
+from openclaw_rl.shared.process import claim_port, is_loopback
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
@@ -276,8 +276,7 @@ def _data(settings: Settings) -> Iterator[Check]:
 
 
 def _address(settings: Settings) -> Check:
-    card = read_json(settings.serve.data / "run" / "proxy.json")
-    if card is not None and alive(int(card["pid"])):
+    if card := running(settings.serve.data, "proxy"):
         return Check("address", True, f"the service runs at {card['url']} (process {card['pid']})")
     if not settings.serve.api_key and not is_loopback(settings.serve.host):
         return Check("address", False, f"host = {settings.serve.host} needs a key of your choosing: set api_key")

@@ -142,14 +142,12 @@ def _show(out: Console, found: dict[str, Any]) -> None:
     _row(shown, "a chat turn", found["chat_turn"])
     if found["side_turn"]:
         _row(shown, "a side turn", found["side_turn"])
-    _row(shown, f"a training step ({found['step']['turns']} turns)", found["step"])
-    for part in found["step"]["parts"]:
-        _row(shown, f"    {part['what']}", part)
-    if found["each_turn"]:
-        _row(shown, "also, for each main turn", found["each_turn"])
-        for part in found["each_turn"]["parts"]:
-            _row(shown, f"    {part['what']}", part)
-    day = found["day"]
+    step, each, day = found["step"], found["each_turn"], found["day"]
+    for name, row in ((f"a training step ({step['turns']} turns)", step), ("also, for each main turn", each)):
+        if row:
+            _row(shown, name, row)
+            for part in row["parts"]:
+                _row(shown, f"    {part['what']}", part)
     _row(shown, f"a day: {day['turns']:g} turns", day["chat"])
     _row(shown, f"a day: {day['steps']:g} steps", day["learning"])
     _row(shown, "a day", day["together"])

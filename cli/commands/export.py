@@ -142,12 +142,10 @@ def export(
 def _redactor(redact: bool | None, *, tokens: bool) -> Redactor | None:
     if tokens and redact is not False:
         raise ConfigError("token ids spell the text that redaction takes out; add --no-redact, or leave --tokens out")
-    if redact is False:
-        return None
-    found = Redactor.if_installed()
+    found = None if redact is False else Redactor.if_installed()
     if found is None and redact:
         raise ConfigError(f"--redact needs its libraries: {install_command(EXTRA)}")
-    if found is None:
+    if found is None and redact is None:
         typer.echo(
             f"NOT redacted: secrets and personal data leave as they are. The extra {EXTRA} takes known "
             f"forms of them out ({install_command(EXTRA)}); --no-redact says that you mean it",

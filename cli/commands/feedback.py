@@ -35,7 +35,7 @@ def feedback(
         body["thumb"] = "up" if good else "down"
     if text:
         body["text"] = text
-    answer = service(data, url, key).send("POST", "/rl/feedback", body)
+    answer = service(data, url, key).post("/rl/feedback", body)
     if as_json:
         print_json(answer)
         return

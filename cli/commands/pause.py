@@ -21,5 +21,5 @@ def resume(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False)
 
 
 def _switch(asked: Service, word: str, *, as_json: bool) -> None:
-    answer = asked.send("POST", f"/rl/{word}")
+    answer = asked.post(f"/rl/{word}")
     print_json(answer) if as_json else typer.echo(f"training: {answer['training']}")

@@ -23,7 +23,7 @@ def rollback(
     asked = service(data, url, key)
     if number is None:
         number = _parent(asked)
-    answer = asked.send("POST", f"/rl/versions/{number}/promote")
+    answer = asked.post(f"/rl/versions/{number}/promote")
     if as_json:
         print_json(answer)
         return

@@ -71,6 +71,7 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
         TimeElapsedColumn(),
         console=notices,
         transient=True,
+        disable=not notices.is_terminal,
     )
     lines: dict[str, TaskID] = {}
 
@@ -86,12 +87,8 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
         bars.stop()
         announce(out, supervisor)
 
-    if notices.is_terminal:
-        bars.start()
-    try:
+    with bars:
         asyncio.run(supervisor.run(ready, progress))
-    finally:
-        bars.stop()
     say("stopped")
 
 

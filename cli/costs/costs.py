@@ -86,7 +86,7 @@ class Costs:
             lines.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
             if load.prompt > settings.learning.max_sample_tokens:
                 lines.append("prompts are longer than max_sample_tokens, so nothing is rehearsed")
-        if self._guard.enabled and not self._loads_beside:
+        if self._guard.enabled and not self._probes_candidates:
             lines.append("the guard probes no candidate: the deployment serves one version at a time")
         if settings.judge.model == "policy" or settings.judge.hint_model == "policy":
             lines.append("a judge's answer is as long as judge_max_tokens allows")
@@ -140,7 +140,7 @@ class Costs:
         return total([times(step, self.steps), times(judging, self._load.main)])
 
     @property
-    def _loads_beside(self) -> bool:
+    def _probes_candidates(self) -> bool:
         return not (self._settings.engine.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
 
     @property
@@ -177,7 +177,7 @@ class Costs:
             yield CostItem("hints are checked against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
         if self._guard.audit_fraction:
             yield CostItem("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})
-        if self._guard.enabled and self._loads_beside:
+        if self._guard.enabled and self._probes_candidates:
             yield self._probes()
 
     def _samples(self) -> list[Sample]:

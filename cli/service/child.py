@@ -38,7 +38,7 @@ class Child:
     `after` is awaited before every start.
 
     `say(line)` gets what a person should read: starts after an end, and errors out of the log. Until `settled` is set,
-    more than `patience` ends, or one with the exit code of wrong settings, make `run` raise `ChildFailed`; afterwards
+    a second end, or one with the exit code of wrong settings, makes `run` raise `ChildFailed`; afterwards
     it never gives up.
     """
 
@@ -51,7 +51,6 @@ class Child:
         logs: Path,
         say: Callable[[str], None],
         settled: asyncio.Event,
-        patience: int = 1,
         after: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.name = name
@@ -62,7 +61,6 @@ class Child:
         self._environment = {**environment, PARENT_VARIABLE: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
         self._say = say
         self._settled = settled
-        self._patience = patience
         self._after = after
         self._process: asyncio.subprocess.Process | None = None
         self.started = 0.0
@@ -99,7 +97,7 @@ class Child:
                 failures = 0
             delay = min(FIRST_DELAY * 2**failures, LONGEST_DELAY)
             failures += 1
-            if not self._settled.is_set() and (failures > self._patience or code == WRONG_SETTINGS):
+            if not self._settled.is_set() and (failures > 1 or code == WRONG_SETTINGS):
                 words = "\n".join(f"  {line}" for line in self.last_words) or "  (it said nothing)"
                 raise ChildFailed(
                     f"the {self.name} process does not start ({_ending(code)}). "

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from openclaw_rl.cli.client import running
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.files import read_json
-from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings
 
 _SHARED = (
@@ -38,8 +37,8 @@ def as_served(settings: Settings) -> Settings:
     `local` or `cloud` means.
     """
     for role in ("engine", "proxy", "learner"):
-        card = read_json(settings.serve.data / "run" / f"{role}.json")
-        if card is not None and alive(int(card["pid"])) and "settings" in card:
+        card = running(settings.serve.data, role)
+        if card is not None and "settings" in card:
             settings = settings.replace(**{name: value for name, value in card["settings"].items() if name in SETTINGS})
             break
     with contextlib.suppress(ConfigError):

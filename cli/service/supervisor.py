@@ -18,15 +18,15 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from openclaw_rl.cli.client import running
 from openclaw_rl.cli.service import data_folder, run_file
 from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.errors import ConfigError, JournalError
-from openclaw_rl.shared.files import read_json, write_json
-from openclaw_rl.shared.gpus import Gpu
+from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.process import FolderLock, alive, hold_port, is_loopback
+from openclaw_rl.shared.process import FolderLock, hold_port, is_loopback
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE
 
@@ -121,8 +121,7 @@ class Supervisor:
             return {}
         if engine.port:
             return {"engine_url": address(engine.host, engine.port)}
-        card = read_json(self._card("engine", data))
-        if card and alive(int(card["pid"])):
+        if card := running(data, "engine"):
             return {"engine_url": str(card["url"])}
         raise ConfigError(
             f"no engine: set OPENCLAW_RL_ENGINE_URL (--engine-url), or start one on the same data folder "
@@ -220,13 +219,14 @@ class Supervisor:
         return ["--live", f"{live.number}={served}"]
 
     async def _up_before(self, role: str) -> None:
-        """Wait for the engines that go before a process on the same GPUs: each measures what is free when it starts, so
-        none may be taking memory beside it; trainers, which take what they need, come last. One that does not come up
-        is not waited for longer than `TURN_SECONDS`.
+        """Wait for the engines that go before a process on the same GPUs, each for at most `TURN_SECONDS`. An engine
+        measures the free memory when it starts, so no other process may take memory meanwhile; trainers come last.
         """
-        mine = self._gpus.get(role, frozenset())
+        placed = self.placement
+        gpus = {"engine": {gpu for server in placed.servers for gpu in server.gpus}, "learner": set(placed.train)}
+        gpus |= {server.role: set(server.gpus) for server in placed.judges}
         earlier = [one for one in _TURNS[: _TURNS.index(role)] if one in self.roles]
-        before = [one for one in earlier if self._gpus.get(one, frozenset()) & mine]
+        before = [one for one in earlier if gpus.get(one, set()) & gpus.get(role, set())]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TURN_SECONDS), httpx.AsyncClient(timeout=2.0) as client:
                 for other in before:
@@ -237,18 +237,8 @@ class Supervisor:
                         ):
                             break
 
-    @property
-    def _gpus(self) -> dict[str, frozenset[Gpu]]:
-        """The GPUs that each process holds memory of."""
-        placed = self.placement
-        found: dict[str, frozenset[Gpu]] = {
-            "engine": frozenset(gpu for server in placed.servers for gpu in server.gpus),
-            "learner": frozenset(placed.train),
-        }
-        return found | {server.role: frozenset(server.gpus) for server in placed.judges}
-
-    def _card(self, role: str, data: Path | None = None) -> Path:
-        return (data or self.settings.serve.data) / "run" / f"{role}.json"
+    def _card(self, role: str) -> Path:
+        return self.settings.serve.data / "run" / f"{role}.json"
 
     async def _announce(self, on_ready: Callable[[], None], on_progress: Callable[[str, bool], None]) -> None:
         """Tell about each process as it comes up, and once all that a chat needs are there."""

@@ -8,7 +8,6 @@ again by the parser that reads sampled answers; where the two do not agree, noth
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
 
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.equality import message_key
@@ -18,40 +17,30 @@ from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 
-class Spelled(NamedTuple):
-    """The ids of an answer; or `fault`, why it has none that could be trusted, in words that follow "its answer"."""
-
-    ids: array[int]
-    fault: str = ""
-
-
-def spell(prompter: Prompter, chat: ChatInput, prompt: Prompt, answer: Message) -> Spelled:
-    """The ids of `answer` (canonical) behind `prompt`, which `chat` was rendered to."""
+def spell(prompter: Prompter, chat: ChatInput, prompt: Prompt, answer: Message) -> tuple[array[int], str]:
+    """The ids of `answer` (canonical) behind `prompt`, which `chat` was rendered to; and why they cannot be trusted, in
+    words that follow "its answer", or "".
+    """
     if not text_of(answer).strip() and not answer.get("tool_calls"):
-        return Spelled(array("I"), "is empty")
+        return array("I"), "is empty"
     if answer.get("tool_calls") and not chat.tools:
-        return Spelled(array("I"), "calls tools, and its prompt offers none")
+        return array("I"), "calls tools, and its prompt offers none"
     before = prompt.packed()
     try:
         whole = prompter.write([*chat.messages, answer], chat.tools, prompter.thinking, generate=False)
     except BadRequest as error:
-        return Spelled(array("I"), f"cannot be written by this policy's template: {error.message}")
+        return array("I"), f"cannot be written by this policy's template: {error.message}"
     if whole[: len(before)] != before:
-        return Spelled(array("I"), _apart(prompter, answer))
+        if answer.get("reasoning") and not prompter.thinking:
+            return array("I"), "holds reasoning, and this policy is served without (setting thinking)"
+        return array("I"), "is not written where this policy's answers begin"
     ids = whole[len(before) :]
     end = next((place for place, number in enumerate(ids) if number in prompter.stop_ids), None)
     if end is not None:
         ids = ids[: end + 1]
     elif prompter.stop_ids:
         ids.append(prompter.stop_ids[0])
-    fault = "" if _reads_as(prompter, chat, prompt, ids, answer) else "is read as something else once it is written"
-    return Spelled(ids, fault)
-
-
-def _apart(prompter: Prompter, answer: Message) -> str:
-    if answer.get("reasoning") and not prompter.thinking:
-        return "holds reasoning, and this policy is served without (setting thinking)"
-    return "is not written where this policy's answers begin"
+    return ids, "" if _reads_as(prompter, chat, prompt, ids, answer) else "is read as something else once it is written"
 
 
 def _reads_as(prompter: Prompter, chat: ChatInput, prompt: Prompt, ids: array[int], answer: Message) -> bool:

@@ -147,9 +147,11 @@ class Importer:
         spans: Sequence[VersionSpan] = ()
         note = "imported, and not sampled by this policy"
         if not fault:
-            logprobs, version = await self._scored(prompt, ids)
-            spans = (VersionSpan(version, 0, len(ids)),)
-            note = f"{note}; its logprobs are those of version {version}, which scored it"
+            images = prompt.placed_images()
+            async with self._places:
+                scores = await self._engine.score(prompt.ids(), ids.tolist(), priority=Priority.AUDIT, images=images)
+            logprobs, spans = scores.logprobs, (VersionSpan(scores.version, 0, len(ids)),)
+            note = f"{note}; its logprobs are those of version {scores.version}, which scored it"
         time = now()
         return Turn(
             turn_id=_turn_id(session, index),
@@ -182,24 +184,17 @@ class Importer:
         turn, chat, answer = source.turn, source.chat, source.answer
         if (outgoing := self._prompter.outgoing) is not None:  # not sampled here: it is redacted like the prompt
             chat, answer = await asyncio.to_thread(lambda: (outgoing.chat(chat), outgoing.message(answer)))
-        spelled = await asyncio.to_thread(spell, self._prompter, chat, prompt, answer)
+        ids, fault = await asyncio.to_thread(spell, self._prompter, chat, prompt, answer)
+        length = prompt.length + len(ids)
         if turn.type != "main":
-            return spelled.ids, "a side turn, imported without being scored"
+            return ids, "a side turn, imported without being scored"
         if not turn.trainable:
-            return spelled.ids, f"{NOT_TRAINABLE}: {turn.reason}" if turn.reason else NOT_TRAINABLE
-        if spelled.fault:
-            return spelled.ids, f"imported, and its answer {spelled.fault}"
-        length = prompt.length + len(spelled.ids)
+            return ids, f"{NOT_TRAINABLE}: {turn.reason}" if turn.reason else NOT_TRAINABLE
+        if fault:
+            return ids, f"imported, and its answer {fault}"
         if length > self._context:
-            return spelled.ids, f"imported, and longer than the engine's context of {self._context} tokens ({length})"
-        return spelled.ids, ""
-
-    async def _scored(self, prompt: Prompt, ids: array[int]) -> tuple[Sequence[float], int]:
-        async with self._places:
-            scores = await self._engine.score(
-                prompt.ids(), ids.tolist(), priority=Priority.AUDIT, images=prompt.placed_images()
-            )
-        return scores.logprobs, scores.version
+            return ids, f"imported, and longer than the engine's context of {self._context} tokens ({length})"
+        return ids, ""
 
 
 def _parents(sources: Sequence[SourceTurn]) -> list[int | None]:

@@ -17,6 +17,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.journal.encoding import decode
+from openclaw_rl.shared.messages.equality import arguments_text
 from openclaw_rl.shared.messages.normalize import clean_text, text_of
 from openclaw_rl.shared.records import Feedback, Judgement, Kind, Message, NextState, Role, Turn
 
@@ -211,22 +212,12 @@ def wire_message(message: Message) -> dict[str, Any]:
     if message.get("reasoning"):
         sent["reasoning_content"] = message["reasoning"]
     if calls := message.get("tool_calls"):
+        functions = [{"name": call["name"], "arguments": arguments_text(call)} for call in calls]
         sent["tool_calls"] = [
-            {
-                "id": call["id"],
-                "type": "function",
-                "function": {"name": call["name"], "arguments": _arguments(call["arguments"])},
-            }
-            for call in calls
+            {"id": call["id"], "type": "function", "function": function}
+            for call, function in zip(calls, functions, strict=True)
         ]
-    for field in ("tool_call_id", "name"):
-        if field in message:
-            sent[field] = message[field]
-    return sent
-
-
-def _arguments(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return sent | {field: message[field] for field in ("tool_call_id", "name") if field in message}
 
 
 def _words(message: Message) -> str:

@@ -24,12 +24,7 @@ from openclaw_rl.shared.engine.answers import (
     version_number,
     with_ids,
 )
-from openclaw_rl.shared.engine.endpoint import (
-    CommandResult,
-    EngineEndpoint,
-    decode_or_none,
-    error_message,
-)
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, PromptImage, Scores, Tokens
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, new_id
@@ -103,14 +98,11 @@ class EngineClient:
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """The engine keeps its versions itself."""
-        body = msgspec.json.encode({"model_path": path, "weight_version": str(version), "live": live})
-        status, raw = await self._endpoint.post("/update_weights_from_disk", body, LOAD_SECONDS)
-        result = decode_or_none(raw, CommandResult)
-        if status != 200 or result is None or not result.success:
-            reason = result.message if result is not None and result.message else error_message(raw)
-            raise EngineError(
-                f"the engine at {self.url} did not load {path} as version {version}: {reason}", status=status
-            )
+        fields = {"model_path": path, "weight_version": str(version), "live": live}
+        try:
+            await self._endpoint.command("/update_weights_from_disk", fields, LOAD_SECONDS)
+        except EngineError as error:
+            raise EngineError(f"{path} did not load as version {version}: {error}", status=error.status) from error
 
     async def info(self) -> EngineInfo:
         """Does not wait for an engine that is down."""

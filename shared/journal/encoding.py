@@ -213,7 +213,7 @@ def pack_prompts(prompts: Sequence[Sequence[int]], origin: array[int]) -> bytes:
 
 def unpack_prompts(body: bytes, origin: array[int]) -> tuple[array[int], ...]:
     """The prompts given to `pack_prompts` with the same `origin`."""
-    prompts = []
-    for head, tail, middle in msgspec.msgpack.decode(body, type=list[tuple[int, int, bytes]]):
-        prompts.append(origin[:head] + unpack_ids(middle, array("I")) + origin[len(origin) - tail :])
-    return tuple(prompts)
+    return tuple(
+        origin[:head] + unpack_ids(middle, array("I")) + origin[len(origin) - tail :]
+        for head, tail, middle in msgspec.msgpack.decode(body, type=list[tuple[int, int, bytes]])
+    )

@@ -42,10 +42,8 @@ def with_files(connection: Connection, message: Message) -> Message:
 
 def images_of(connection: Connection, blobs: Sequence[int]) -> list[int]:
     """The images that these messages show."""
-    found: set[int] = set()
-    for blob in blobs:
-        found.update(row for (row,) in connection.execute("SELECT image FROM blob_images WHERE blob = ?", (blob,)))
-    return sorted(found)
+    query = "SELECT image FROM blob_images WHERE blob = ?"
+    return sorted({image for blob in blobs for image in connection.column(query, blob)})
 
 
 def drop_unseen(connection: Connection, images: Sequence[int]) -> None:

@@ -218,8 +218,7 @@ def make_live(connection: Connection, number: int) -> bool:
 
 def live_version(connection: Connection) -> PolicyVersion | None:
     """The version that serves new requests."""
-    found = connection.execute(f"{_VERSION} WHERE state = 'live'").fetchone()
-    return _version(connection, found) if found else None
+    return next(iter(_versions(connection, "WHERE state = 'live'")), None)
 
 
 def learning_figures(connection: Connection) -> LearningFigures:
@@ -231,13 +230,12 @@ def learning_figures(connection: Connection) -> LearningFigures:
 
 def version(connection: Connection, number: int) -> PolicyVersion | None:
     """A version by its number."""
-    found = connection.execute(f"{_VERSION} WHERE number = ?", (number,)).fetchone()
-    return _version(connection, found) if found else None
+    return next(iter(_versions(connection, "WHERE number = ?", number)), None)
 
 
 def versions(connection: Connection) -> list[PolicyVersion]:
     """Every version, by number."""
-    return [_version(connection, row) for row in connection.execute(f"{_VERSION} ORDER BY number").fetchall()]
+    return _versions(connection, "ORDER BY number")
 
 
 def next_version_number(connection: Connection) -> int:
@@ -323,10 +321,11 @@ def _existing(connection: Connection, number: int) -> PolicyVersion:
     return found
 
 
-def _version(connection: Connection, row: tuple[Any, ...]) -> PolicyVersion:
-    metrics, guard, *plain = row
-    fields = dict(zip(_VERSION_PLAIN, plain, strict=True))
-    samples = connection.column(
-        "SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position", fields["number"]
-    )
-    return PolicyVersion(**fields, sample_ids=tuple(samples), metrics=json.loads(metrics), guard=json.loads(guard))
+def _versions(connection: Connection, which: str, *values: int) -> list[PolicyVersion]:
+    found = []
+    for metrics, guard, *plain in connection.execute(f"{_VERSION} {which}", values).fetchall():
+        fields = dict(zip(_VERSION_PLAIN, plain, strict=True)) | {"metrics": json.loads(metrics)}
+        query = "SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position"
+        samples = tuple(connection.column(query, fields["number"]))
+        found.append(PolicyVersion(**fields, sample_ids=samples, guard=json.loads(guard)))
+    return found

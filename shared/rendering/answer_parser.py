@@ -207,7 +207,8 @@ class AnswerParser:
         if self._state == _CALL:
             arguments = self._reader.push(text)
             if self._bare and self._call_id == "" and not self._may_be_call():
-                self._release_text()
+                self._state = _CONTENT  # the text that began like a call is none
+                self._take_text(self._reader.source())
                 return
             if self._call_id == "" and self._reader.name is not None:
                 self._start_call(self._reader.name)
@@ -284,11 +285,6 @@ class AnswerParser:
 
     def _offered(self, name: str) -> bool:
         return self._schemas is None or name in self._schemas
-
-    def _release_text(self) -> None:
-        """The text that began like a call is none."""
-        self._state = _CONTENT
-        self._take_text(self._reader.source())
 
     def _close_call(self, marker: str, *, closed: bool) -> None:
         """The call is over: `marker` closed it, or the end of the answer did; else the answer broke off in it."""

@@ -82,7 +82,7 @@ def find_limits(write: Write, *, name: str) -> TemplateLimits:
         tools=_writes(write, sent(user), _ASKED, "qztool", "qzabout", tools=[_TOOL]),
         calls=as_objects or calls(spelled),
         spelled=not as_objects,
-        closes=_after_answer(write, sent(user, answer, after)),
+        closes=_written(write, sent(user, answer, after)).partition(_SAID)[2],
     )
 
 
@@ -161,16 +161,14 @@ def _in_parts(message: Message) -> Message:
 
 
 def _writes(write: Write, messages: Sequence[Message], *expected: str, tools: Sequence[dict[str, Any]] = ()) -> bool:
-    try:
-        text = write(messages, tools)
-    except BadRequest:
-        return False
+    text = _written(write, messages, tools)
     return all(one in text for one in expected)
 
 
-def _after_answer(write: Write, messages: Sequence[Message]) -> str:
+def _written(write: Write, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> str:
+    """The text of a conversation, "" where it is refused."""
     try:
-        return write(messages, ()).partition(_SAID)[2]
+        return write(messages, tools)
     except BadRequest:
         return ""
 

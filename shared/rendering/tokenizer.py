@@ -177,7 +177,8 @@ class PieceTokenizer:
             if index % 2:
                 ids.append(self._vocab.added[part])
             elif part:
-                ids.extend(self._encode_text(_mend(part) if _BREAK in part else part, first=first and index == 0))
+                mended = re.sub(f"{_BREAK}({_BREAK}?)", r"\1", part) if _BREAK in part else part
+                ids.extend(self._encode_text(mended, first=first and index == 0))
         return ids
 
     def _encode_text(self, text: str, *, first: bool) -> Sequence[int]:
@@ -211,10 +212,6 @@ class _Writing(threading.local):
     """The pieces that the current thread is putting together, `None` when it is not."""
 
     pieces: list[array[int]] | None = None
-
-
-def _mend(text: str) -> str:
-    return re.sub(f"{_BREAK}({_BREAK}?)", r"\1", text)
 
 
 def _weight(ids: array[int]) -> int:

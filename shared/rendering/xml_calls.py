@@ -22,7 +22,9 @@ from openclaw_rl.shared.rendering.json_calls import CallText
 
 _FUNCTION = re.compile(r"<function=([^>]+)>")
 _PARAMETER = re.compile(r"<parameter=([^>]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-_PARAMETER_END, _END = "</parameter>", "</function>"
+_END = "</function>"
+_CLOSED = re.compile(rf"</parameter>|{_END}")
+_REACH = len("</parameter>")  # characters of it that may have come before
 
 Schemas = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
@@ -52,7 +54,7 @@ class XmlCallReader(CallText):
             self.name = start[1].strip()
             self._suspect = bool(self._pending[: start.start()].strip())
             self._pending = self._pending[start.end() :]
-        elif ">" not in text or not _closes(self._pending[-len(text) - len(_PARAMETER_END) :]):
+        elif ">" not in text or not _CLOSED.search(self._pending, max(0, len(self._pending) - len(text) - _REACH)):
             return ""
         written: list[str] = []
         end = 0
@@ -99,10 +101,6 @@ def schemas_of(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[s
         given = properties if isinstance(properties, dict) else {}
         found[str(function.get("name"))] = {key: one for key, one in given.items() if isinstance(one, dict)}
     return found
-
-
-def _closes(text: str) -> bool:
-    return _PARAMETER_END in text or _END in text
 
 
 def _value(text: str, schema: Mapping[str, Any] | None) -> tuple[Any, bool]:

@@ -247,15 +247,11 @@ class Setting(NamedTuple):
     field: FieldInfo
 
 
-def _fields() -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
-    for group, held in Settings.model_fields.items():
-        for attribute, field in held.annotation.model_fields.items():  # type: ignore[union-attr]
-            found[field.alias or attribute] = Setting(group, attribute, field)
-    return found
-
-
-FIELDS: Mapping[str, Setting] = _fields()
+FIELDS: Mapping[str, Setting] = {
+    field.alias or attribute: Setting(group, attribute, field)
+    for group, held in Settings.model_fields.items()
+    for attribute, field in held.annotation.model_fields.items()  # type: ignore[union-attr]
+}
 """Every field of the groups by its flat name. Those that are excluded are no settings: only code gives them."""
 SETTINGS: Mapping[str, Setting] = {name: field for name, field in FIELDS.items() if not field.field.exclude}
 """Every setting by its flat name, in the order of the groups."""

@@ -34,7 +34,7 @@ def captured(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("clients")
     with (
         run_logged_engine(engine_server) as (logged, engine),
-        run_proxy(logged, folder) as proxy,
+        run_proxy(logged, folder, measured=True) as proxy,
     ):
         yield Captured(proxy, engine)
 

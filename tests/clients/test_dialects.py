@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -15,9 +13,8 @@ import pytest
 
 from openclaw_rl.proxy.http.limits import LARGEST_BODY
 from tests.clients.conftest import Captured
-from tests.clients.engine_log import BROKEN, ENDLESS, run_logged_engine
+from tests.clients.engine_log import BROKEN
 from tests.clients.words import ANTHROPIC_TOOLS, CHAT_TOOLS, RESPONSES_TOOLS, TWO_CALLS
-from tests.processes import Engine, run_proxy
 
 CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "a.md"}}\n</tool_call>'
 
@@ -97,41 +94,6 @@ def test_an_answer_that_breaks_off_ends_in_an_error(captured: Captured, path: st
     assert kind == "event: error"
     assert "ended the stream after 3 tokens" in json.loads(data.removeprefix("data: "))["error"]["message"]
     assert whole.status_code in (502, 503)
-
-
-@pytest.fixture
-def limited(engine_server: Engine, tmp_path: Path) -> Iterator[Captured]:
-    """A proxy that answers four requests in the dialects at a time, and lets others wait for a moment only."""
-    before = (
-        "from openclaw_rl.proxy.dialects import gate\nfrom openclaw_rl.proxy.http import limits\n"
-        "gate._PLACES, limits.WAIT_SECONDS = 4, 0.2"
-    )
-    with (
-        run_logged_engine(engine_server) as (logged, engine),
-        run_proxy(logged, tmp_path, before=before) as proxy,
-    ):
-        yield Captured(proxy, engine)
-
-
-def test_more_requests_than_the_limit_are_refused_for_now(limited: Captured) -> None:
-    captured = limited
-    captured.engine.say(*[ENDLESS] * 4)
-    body = {"model": "policy", "max_tokens": 100_000, "stream": True}
-    with captured.proxy.client() as client:
-        bodies = [{**body, "messages": [{"role": "user", "content": f"Go {number}."}]} for number in range(4)]
-        streams = [client.stream("POST", "/v1/messages", json=one) for one in bodies]
-        opened = [stream.__enter__() for stream in streams]
-        assert [response.status_code for response in opened] == [200] * 4
-        refused = client.post("/v1/messages", json={**body, "messages": [{"role": "user", "content": "And I?"}]})
-        chatting = captured.proxy.chat([{"role": "user", "content": "Chats are not limited by that."}])
-        for stream in streams:
-            stream.__exit__(None, None, None)
-    for _ in range(4):
-        captured.engine.wait_for_hang_up()
-    assert refused.status_code == 503
-    assert int(refused.headers["retry-after"]) >= 1
-    assert refused.json()["error"]["type"] == "overloaded_error"
-    assert chatting.status_code == 200
 
 
 def test_bodies_that_are_none(captured: Captured) -> None:

@@ -80,7 +80,7 @@ class World:
 
         rows = [row(samples[index].prompt_ids, samples[index].response_ids) for index in wanted]
         _runs(self.policy, backward=True)(rows, use)
-        return Found(flat_gradient(self.policy), objective.metrics())
+        return Found(flat_gradient(self.policy), objective.sums.values())
 
 
 def _runs(model: Any, *, backward: bool = False) -> Callable[..., None]:

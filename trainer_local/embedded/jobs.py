@@ -13,6 +13,7 @@ import torch
 
 from openclaw_rl.shared.engine.wire import EngineJob
 from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow
+from openclaw_rl.trainer_local.embedded.prefix_cache import common
 from openclaw_rl.trainer_local.embedded.sampling import TokenSampler, likeliest
 from openclaw_rl.trainer_local.embedded.versions import Version
 
@@ -169,7 +170,4 @@ class Queues:
 
 def _profits(job: SamplingJob, other: SamplingJob) -> bool:
     """True if computing `other` first saves `job` much."""
-    shared = min(len(job.ids), len(other.ids))
-    different = (job.ids[:shared] != other.ids[:shared]).nonzero()[0]
-    common = int(different[0]) if len(different) else shared
-    return common - (len(job.ids) - job.remaining()) > _COMMON
+    return common(job.ids, other.ids) - (len(job.ids) - job.remaining()) > _COMMON

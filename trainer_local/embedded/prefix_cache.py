@@ -34,7 +34,7 @@ class _Node:
         return sum(tensor.nbytes for tensor in (*self.keys, *self.values))
 
 
-def _common(first: Ids, second: Ids) -> int:
+def common(first: Ids, second: Ids) -> int:
     """Length of the common beginning."""
     length = min(len(first), len(second))
     different = np.flatnonzero(first[:length] != second[:length])
@@ -111,7 +111,7 @@ class VersionPrefixes:
     def _walk(self, ids: Ids) -> Iterator[tuple[_Node, int]]:
         node, at = self.root, 0
         while at < len(ids) and (child := node.children.get(int(ids[at]))) is not None:
-            length = _common(child.ids, ids[at:])
+            length = common(child.ids, ids[at:])
             yield child, length
             if length < len(child.ids):
                 return

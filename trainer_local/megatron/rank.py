@@ -67,7 +67,7 @@ class Rank:
     def __init__(self, group: ProcessGroup, settings: Settings) -> None:
         """Load the model. Raises `ConfigError`."""
         self._group = group
-        self._settings = settings
+        self.settings = settings
         if settings.learning.custom_loss:
             load_loss(settings.learning.custom_loss)
         dtype = torch.bfloat16 if group.device.type == "cuda" else torch.float32
@@ -77,7 +77,7 @@ class Rank:
         self._first_random_state = self.random_state
         kind = DistributedOptimizer if settings.gpu.distributed_optimizer else Optimizer
         self.optimizer: Optimizer | DistributedOptimizer = kind(self.weights, settings.learning)
-        self._average: Mapping[str, Tensor] | None = None
+        self.average: Mapping[str, Tensor] | None = None
         self.steps = 0
 
     def step(self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor]) -> StepReport:
@@ -94,24 +94,15 @@ class Rank:
                 check_images(samples, None)
                 self.optimizer.onload()
                 with self._drawing(start):
-                    learning = RankLearning(
-                        weights,
-                        self.optimizer,
-                        recipe,
-                        self.steps,
-                        parent=before,
-                        average=self._average,
-                        merge=self._settings.learning.merge_prefixes,
-                    )
-                    report = train(learning, samples, recipe, self.steps + 1)
+                    report = train(RankLearning(self, recipe, before), samples, recipe, self.steps + 1)
                     drawn = read_random_state(self._group.device)
-                average = self._average
+                average = self.average
                 if recipe.teacher == "ema" or average is not None:
                     average = moving_average(average or before, weights.snapshot(), recipe.ema_decay)
                 self._group.exchange(None)  # all have made it
         finally:
             self.optimizer.offload()
-        self.random_state, self._average = drawn, average
+        self.random_state, self.average = drawn, average
         self.steps += 1
         return report
 
@@ -122,24 +113,24 @@ class Rank:
             optimizer=self.optimizer.gather_state(),
             step=self.steps,
             random_state=self.random_state,
-            average=None if self._average is None else self.weights.gather(self._average),
+            average=None if self.average is None else self.weights.gather(self.average),
         )
         if self._group.rank == 0:
-            checkpoint.write(Path(path), state, self.weights, self._settings)
+            checkpoint.write(Path(path), state, self.weights, self.settings)
 
     def restore(self, state: TrainerState | None, contents: checkpoint.Contents) -> None:
         """Go back to what rank 0 has read as `state`; all get its `contents`."""
         if not contents.weights:
             self.weights.reset()
             self.optimizer.restore(None)
-            self.random_state, self._average, self.steps = self._first_random_state, None, 0
+            self.random_state, self.average, self.steps = self._first_random_state, None, 0
             return
         self.weights.assign(self._receive(None if state is None else state.weights))
         self.optimizer.load_state(None if state is None else state.optimizer, fresh=not contents.optimizer)
-        self._average = None
+        self.average = None
         if contents.average:
             average = self._receive(None if state is None else state.average)
-            self._average = {name: part.to(self.weights.copies_device) for name, part in average.items()}
+            self.average = {name: part.to(self.weights.copies_device) for name, part in average.items()}
         self.steps = contents.step
         if state is not None:
             self.random_state = dict(state.random_state)
@@ -156,7 +147,7 @@ class Rank:
         """As `Trainer.export`; rank 0 writes."""
         whole = self.weights.gather(self.weights.masters)
         if self._group.rank == 0:
-            checkpoint.export(Path(path), whole, self.weights, self._settings)
+            checkpoint.export(Path(path), whole, self.weights, self.settings)
 
     def _receive(self, whole: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         def receive(name: str) -> Tensor:
@@ -180,28 +171,18 @@ class Rank:
 
 
 class RankLearning:
-    """Step `step` (from 0) of `recipe`, which begins at the weights `parent`; `average` is the moving one, if any."""
+    """The next step of `rank` by `recipe`, which begins at the weights `parent`."""
 
-    def __init__(
-        self,
-        weights: RankWeights,
-        optimizer: Optimizer | DistributedOptimizer,
-        recipe: Recipe,
-        step: int,
-        *,
-        parent: Mapping[str, Tensor],
-        average: Mapping[str, Tensor] | None,
-        merge: bool,
-    ) -> None:
-        self._weights = weights
-        self._optimizer = optimizer
+    def __init__(self, rank: Rank, recipe: Recipe, parent: Mapping[str, Tensor]) -> None:
+        self._weights = rank.weights
+        self._optimizer = rank.optimizer
         self._recipe = recipe
-        self._step = step
+        self._step = rank.steps
         self._parent = parent
-        self._merge = merge
-        self.device = weights.group.device
-        self.vocab_size = weights.vocab_size
-        teacher = {"base": None, "live": parent, "ema": average or parent}[recipe.teacher]
+        self._merge = rank.settings.learning.merge_prefixes
+        self.device = self._weights.group.device
+        self.vocab_size = self._weights.vocab_size
+        teacher = {"base": None, "live": parent, "ema": rank.average or parent}[recipe.teacher]
         self.run_teacher: RunModel | None = None if teacher is None else self._with_weights(teacher)
 
     def run_policy(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:

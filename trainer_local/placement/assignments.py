@@ -10,9 +10,8 @@ from typing import NamedTuple
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import VISIBLE, Gpu
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.placement.validation import ROLES, SETTINGS, Shapes, why_unusable
 
-ROLES = ("train", "serve", "judge")
-SETTINGS = {"train": "actor_gpus", "serve": "rollout_gpus", "judge": "judge_gpus"}
 GROUPINGS = (
     (("train",), ("serve",), ("judge",)),
     (("train",), ("serve", "judge")),
@@ -22,8 +21,6 @@ GROUPINGS = (
 """Roles that share GPUs, best first."""
 
 Assignment = Mapping[str, tuple[Gpu, ...]]
-CanUse = Callable[[str, int], bool]
-"""True if a role can use this number of GPUs."""
 
 
 class Torchrun(NamedTuple):
@@ -50,23 +47,29 @@ class Torchrun(NamedTuple):
 
 
 def assignments(
-    settings: Settings, gpus: Sequence[Gpu], roles: Sequence[str], torchrun: Torchrun | None, can_use: CanUse
+    settings: Settings, shapes: Shapes, gpus: Sequence[Gpu], roles: Sequence[str], torchrun: Torchrun | None
 ) -> list[Assignment]:
     """Assignments of GPUs to `roles`, best first, at least one. Raises `ConfigError` for impossible settings."""
+
+    def can_use(role: str, size: int) -> bool:
+        return not why_unusable(settings, shapes, role, size)
+
     pool = _pool(settings, gpus)
     fixed = _fixed({role: spec for role in roles if (spec := requested(settings, role, torchrun)) is not None}, pool)
     missing = [role for role in roles if role not in fixed]
     taken = {gpu for group in fixed.values() for gpu in group}
     free = sorted((gpu for gpu in pool if gpu not in taken), key=lambda gpu: -gpu.memory)  # the largest train
-    if missing and not free:  # they share with a role that has GPUs
-        host = next(role for role in ("serve", "train", "judge") if role in fixed)
-        return [fixed | dict.fromkeys(missing, fixed[host])]
     groupings = [[[role for role in group if role in missing] for group in groups] for groups in GROUPINGS]
     splits = [_split([group for group in groups if group], free, can_use) for groups in groupings]
-    largest = tuple(free[:1])  # other programs may use the rest
-    alone = dict.fromkeys(missing, largest) if all(can_use(role, 1) for role in missing) else None
-    ways: list[Assignment] = [fixed | split for split in [*splits, alone] if split is not None]
-    return ways or [fixed | dict.fromkeys(missing, tuple(free))]
+    splits.append(_split([missing], free[:1], can_use))  # other programs may use the rest
+    # Without free GPUs roles share with one that has some.
+    rest = tuple(free) or next((fixed[role] for role in ("serve", "train", "judge") if role in fixed), ())
+    ways = [split for split in splits if split] or [dict.fromkeys(missing, rest)]
+    found: list[Assignment] = [fixed | way for place, way in enumerate(ways) if way not in ways[:place]]
+    for role, mine in found[0].items():
+        if why := why_unusable(settings, shapes, role, len(mine)):
+            raise ConfigError(why)
+    return found
 
 
 def apart(assignment: Assignment) -> bool:
@@ -163,15 +166,17 @@ def _listed(entries: Sequence[str], gpus: Sequence[Gpu], setting: str) -> list[G
     return listed
 
 
-def _split(groups: Sequence[Sequence[str]], gpus: Sequence[Gpu], can_use: CanUse) -> dict[str, tuple[Gpu, ...]] | None:
-    """Each group gets about half of the GPUs that are left, the last one the rest; `None` if there are too few."""
+def _split(
+    groups: Sequence[Sequence[str]], gpus: Sequence[Gpu], can_use: Callable[[str, int], bool]
+) -> dict[str, tuple[Gpu, ...]]:
+    """Each group gets about half of the GPUs that are left, the last one the rest; empty if there are too few."""
     parts: dict[str, tuple[Gpu, ...]] = {}
     left = tuple(gpus)
     for group in groups:
         share = len(left) if group is groups[-1] else len(left) // 2
         sizes = [size for size in range(1, len(left) + 1) if all(can_use(role, size) for role in group)]
         if not sizes:
-            return None
+            return {}
         size = max((size for size in sizes if size <= share), default=sizes[0])
         parts |= dict.fromkeys(group, left[:size])
         left = left[size:]

@@ -17,17 +17,9 @@ from openclaw_rl.shared.placement import MemoryPart, Placement, Server, ServerRo
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement import memory
-from openclaw_rl.trainer_local.placement.assignments import (
-    ROLES,
-    SETTINGS,
-    Assignment,
-    Torchrun,
-    apart,
-    assignments,
-    requested,
-)
+from openclaw_rl.trainer_local.placement.assignments import Assignment, Torchrun, apart, assignments, requested
 from openclaw_rl.trainer_local.placement.model_shape import read_shape
-from openclaw_rl.trainer_local.placement.validation import check_settings, why_unusable
+from openclaw_rl.trainer_local.placement.validation import ROLES, SETTINGS, check_settings
 
 SHOWN, HINTS = 4, 3
 """Maximum numbers of parts and of settings that a refusal names."""
@@ -111,10 +103,7 @@ class _Planner:
         """
         if not self._roles:
             return Placement(notes=tuple(self._notes))
-        ways = assignments(self._settings, gpus, self._roles, self._torchrun, self._can_use)
-        for role, mine in ways[0].items():
-            if why := why_unusable(self._settings, self._shapes, role, len(mine)):
-                raise ConfigError(why)
+        ways = assignments(self._settings, self._shapes, gpus, self._roles, self._torchrun)
         tried: list[tuple[int, Placement]] = []
         for alternating, way in itertools.product((False, True), ways):
             if not (alternating and apart(way)):
@@ -135,9 +124,6 @@ class _Planner:
         if role == "serve":
             return f"the engine is at {settings.engine.url}" if settings.engine.url else ""
         return "" if self._servers["judge"] else "neither judge nor hint_model names a model to serve (engine:FOLDER)"
-
-    def _can_use(self, role: str, size: int) -> bool:
-        return not why_unusable(self._settings, self._shapes, role, size)
 
     def _candidate(self, way: Assignment, gpus: Sequence[Gpu], *, alternating: bool) -> tuple[int, Placement]:
         """The missing bytes, and the placement."""

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.placement import ServerRole
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.placement.assignments import SETTINGS
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape
+
+ROLES = ("train", "serve", "judge")
+SETTINGS = {"train": "actor_gpus", "serve": "rollout_gpus", "judge": "judge_gpus"}
 
 Shapes = Mapping[ServerRole, ModelShape | None]
 """Shape of each server's model, `None` if unknown; the policy's is also the one that is trained."""

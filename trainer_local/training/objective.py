@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -12,9 +11,7 @@ from openclaw_rl.shared.errors import ConfigError, TrainerError
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.batch_loss import BatchLoss, base_comparison, behavior_logprobs, per_token
 from openclaw_rl.shared.objective.custom_loss import Loss, LossTokens, load_loss
-from openclaw_rl.shared.objective.early_stop import is_taught
 from openclaw_rl.shared.objective.importance_ratio import GREEDY_BELOW
-from openclaw_rl.shared.objective.metrics import BatchMetrics
 from openclaw_rl.shared.objective.terms import TERMS, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
@@ -22,7 +19,7 @@ from openclaw_rl.trainer_local.training.targets import LocalTarget
 
 
 class LocalObjective:
-    """The loss of a batch, and what it was made of."""
+    """The loss of a batch; `sums` are the metrics of a pass."""
 
     def __init__(self, samples: Sequence[Sample], recipe: Recipe, device: torch.device) -> None:
         self._recipe = recipe
@@ -30,14 +27,11 @@ class LocalObjective:
         self._custom = _custom_loss(recipe.custom_loss) if recipe.custom_loss else None
         self._terms = {sample.sample_id: terms_of(sample, recipe) for sample in samples}
         self._batch = BatchLoss(samples, [self.terms(sample) for sample in samples], recipe)
+        self.sums = self._batch.metrics
 
     def terms(self, sample: Sample) -> frozenset[str]:
         """The terms `sample` counts in."""
         return self._terms[sample.sample_id]
-
-    def start_pass(self) -> None:
-        """Forget the sums of the pass before."""
-        self._batch.metrics.start_pass()
 
     def loss(self, samples: Sequence[Sample], targets: Sequence[LocalTarget | None], logits: Tensor) -> Tensor:
         """The share of a micro batch in the batch's loss, a scalar.
@@ -118,24 +112,6 @@ class LocalObjective:
     def _ids(self, samples: Sequence[Sample]) -> Tensor:
         ids = [int(token) for sample in samples for token in sample.response_ids]
         return torch.tensor(ids, dtype=torch.long, device=self._device)
-
-    def finite(self) -> bool:
-        """True if every term of this pass is a finite number."""
-        return all(math.isfinite(value) for value in self._batch.metrics.losses.values())
-
-    def is_taught(self, goal: float | None) -> bool:
-        """True if another pass has nothing to teach (`shared.objective.early_stop`)."""
-        return is_taught(self._batch.metrics, goal)
-
-    def add_up(self, gather: Callable[[BatchMetrics], list[BatchMetrics]]) -> None:
-        """Make this pass's sums those of all processes that learn from a part of the batch; `gather` brings theirs."""
-        parts = gather(self._batch.metrics)
-        if len(parts) > 1:
-            self._batch.metrics.merge(parts)
-
-    def metrics(self) -> dict[str, float]:
-        """Sums of this pass: see `BatchMetrics.values`."""
-        return self._batch.metrics.values()
 
 
 def _divisor(sample: Sample) -> float:

@@ -8,6 +8,7 @@ is made on figures of all of them, so that all decide alike.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
-from openclaw_rl.shared.objective.early_stop import loss_to_reach
+from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
 from openclaw_rl.shared.records import Sample
@@ -110,7 +111,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     with learning.passes():
         for _ in range(recipe.epochs):
             learning.clear()
-            objective.start_pass()
+            objective.sums.start_pass()
             for position, run in enumerate(runs):
                 targets = kept.get(position)
                 if targets is None:
@@ -122,16 +123,18 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
                     if not norms and position == 0:
                         goal = loss_to_reach(recipe, distances.to_teacher(targets))
                 _backward(learning, objective, run, targets)
-            objective.add_up(learning.gather)
-            metrics = objective.metrics()
+            parts = learning.gather(objective.sums)
+            if len(parts) > 1:
+                objective.sums.merge(parts)
+            metrics = objective.sums.values()
             norm = learning.clip(recipe.clip_grad)
-            if not bool(torch.isfinite(norm)) or not objective.finite():
+            if not bool(torch.isfinite(norm)) or not all(map(math.isfinite, objective.sums.losses.values())):
                 loss = f" by custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
                 raise TrainerError(
                     f"Step {number}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is not finite; "
                     "the step was undone"
                 )
-            if norms and objective.is_taught(goal):
+            if norms and is_taught(objective.sums, goal):
                 break
             norms.append(float(norm))
             learning.update()

@@ -66,7 +66,7 @@ def routed(
     settings = {"side_model": f"openai/small@{other.url}", "fallback_model": f"openai/big@{other.url}"}
     settings |= {"model_keys": f"side={KEY}, fallback={KEY}"}
     behind = dataclasses.replace(engine_server, url=wire.url)
-    with run_proxy(behind, tmp_path_factory.mktemp("routed"), **settings) as proxy:
+    with run_proxy(behind, tmp_path_factory.mktemp("routed"), measured=True, **settings) as proxy:
         until_engine(proxy, ready=True)
         yield proxy
 

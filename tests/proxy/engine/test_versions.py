@@ -12,31 +12,32 @@ import pytest
 
 from openclaw_rl.shared.backends import create_engine
 from openclaw_rl.shared.records import PolicyVersion
+from openclaw_rl.shared.settings.settings import Settings
 from tests.processes import Engine, Proxy, run_proxy
 
 HELLO = [{"role": "user", "content": "hello"}]
 
 
 @pytest.fixture(autouse=True)
-def back_to_the_base(engine_server: Engine, start_proxy: Callable[..., Proxy]) -> Iterator[None]:
-    """The engine is everybody's: it ends as it began."""
+def restore_base_version(engine_server: Engine) -> Iterator[None]:
+    """Leave the engine, which all tests share, as it was."""
     yield
-    load(start_proxy(), 0, str(engine_server.policy), live=True)
+    load(engine_server, 0, str(engine_server.policy), live=True)
 
 
-def load(proxy: Proxy, number: int, path: str, *, live: bool) -> None:
-    """Tell the engine of a version, as the learner does."""
+def load(engine: Engine, number: int, path: str, *, live: bool) -> None:
+    """Load a version into the engine, as the learner does."""
 
-    async def told() -> None:
-        engine = create_engine(proxy.settings)
-        await engine.load(number, path, live=live)
-        await engine.close()
+    async def send() -> None:
+        client = create_engine(Settings(model=str(engine.policy), engine_url=engine.url))
+        await client.load(number, path, live=live)
+        await client.close()
 
-    asyncio.run(told())
+    asyncio.run(send())
 
 
 @pytest.fixture
-def learned(start_proxy: Callable[..., Proxy], policy_folder: Path, tmp_path: Path) -> Proxy:
+def learned(start_proxy: Callable[..., Proxy], engine_server: Engine, policy_folder: Path, tmp_path: Path) -> Proxy:
     """A proxy whose journal has versions 0 to 4: 1 retired, 2 rejected, 3 pruned, 4 live. No learner is there."""
     proxy = start_proxy()
     journal = proxy.journal()
@@ -53,7 +54,7 @@ def learned(start_proxy: Callable[..., Proxy], policy_folder: Path, tmp_path: Pa
         journal.commit_version(made)
         if number != 2:
             journal.set_version_state(number, "live")
-    load(proxy, 4, str(tmp_path / "data" / "checkpoints" / "4" / "served"), live=True)
+    load(engine_server, 4, str(tmp_path / "data" / "checkpoints" / "4" / "served"), live=True)
     return proxy
 
 
@@ -76,31 +77,21 @@ def test_an_older_version_serves_at_once_and_the_journal_says_so(learned: Proxy)
         assert client.post("/rl/versions/4/promote").json() == {"live": 4, "before": 4, "engine": "serves it"}
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "told"),
-    [
+def test_only_available_versions_are_listed_answer_and_can_be_promoted(learned: Proxy) -> None:
+    refusals = [
         ("2", 409, "was rejected and never serves: it stutters. Available: 0, 1, 4."),
         ("3", 409, "files of version 3 are gone"),
         ("9", 404, "There is no version 9. Available: 0, 1, 4."),
         ("x", 400, "no version number"),
-    ],
-)
-def test_what_cannot_be_had_is_refused_with_what_can(learned: Proxy, number: str, status: int, told: str) -> None:
-    with learned.client() as client:
-        answer = client.post(f"/rl/versions/{number}/promote")
-    assert answer.status_code == status and told in answer.json()["error"]["message"]
-    live = learned.journal().live_version()
-    assert live is not None and live.number == 4
-
-
-def test_versions_say_which_can_be_had(learned: Proxy) -> None:
+    ]
     with learned.client() as client:
         rows = client.get("/rl/versions").json()["versions"]
-    assert [row["number"] for row in rows if row["available"]] == [0, 1, 4]
-
-
-def test_models_that_would_not_answer_are_not_there(learned: Proxy) -> None:
-    with learned.client() as client:
+        assert [row["number"] for row in rows if row["available"]] == [0, 1, 4]
+        for number, status, message in refusals:
+            answer = client.post(f"/rl/versions/{number}/promote")
+            assert answer.status_code == status and message in answer.json()["error"]["message"]
+            live = learned.journal().live_version()
+            assert live is not None and live.number == 4
         found = {number: client.get(f"/v1/models/policy@{number}").status_code for number in (0, 1, 2, 3, 4, 9)}
         asked = {
             number: client.post(
@@ -126,9 +117,11 @@ def test_an_engine_that_is_away_takes_the_version_when_it_is_back(learned: Proxy
     assert live is not None and live.number == 1
 
 
-def test_a_candidate_being_probed_and_a_rejected_one_are_nobodys(learned: Proxy, policy_folder: Path) -> None:
+def test_a_candidate_being_probed_and_a_rejected_one_are_nobodys(
+    learned: Proxy, engine_server: Engine, policy_folder: Path
+) -> None:
     for number in (2, 5):  # the engine holds both; 5 is not in the journal yet
-        load(learned, number, str(policy_folder), live=False)
+        load(engine_server, number, str(policy_folder), live=False)
     with learned.client() as client:
         names = [model["id"] for model in client.get("/v1/models").json()["data"]]
     assert "policy@4" in names and "policy@2" not in names and "policy@5" not in names
