@@ -99,7 +99,7 @@ def evaluate_policy(options: EvalOptions) -> None:
         folder_of(model)  # a path that is no policy ends the command at once
     served = _served(options)
     notices = console(stderr=True, soft_wrap=True)
-    result = asyncio.run(_run(options, work, trial, served, lambda line: notices.print(line)))
+    result = asyncio.run(_run(options, work, trial, served, notices.print))
     pictures = _keep(options.out, result) if options.out else []
     if options.as_json:
         print_json({name: content for name, content in result.items() if name != "curves"})

@@ -119,8 +119,8 @@ def _values(own: Mapping[str, Any]) -> str:
 
 def _choices(annotation: Any) -> str:
     """The values that a setting takes, where they are words of a fixed list."""
-    words = [f"`{word}`" for word in get_args(annotation)] if get_origin(annotation) is Literal else []
-    return f"; one of {', '.join(words)}" if words else ""
+    words = [f"`{word}`" for word in get_args(annotation) if word] if get_origin(annotation) is Literal else []
+    return f"; one of {', '.join(words)}" if len(words) > 1 else ""
 
 
 def _bounds(name: str) -> str:

@@ -108,10 +108,6 @@ class AsyncJournal(Operations):
         opening.written.add_done_callback(lambda written: written.cancelled() or written.exception())
         return opening
 
-    async def open_episode(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
-        """See `Journal.open_episode`."""
-        return await self.opening(session_id, policy, source, kind=kind).opened()
-
     async def ready_samples(self, limit: int) -> list[Sample]:
         """See `Journal.ready_samples`."""
         samples, faulty = await self._ready(limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from openclaw_rl.shared.journal import audits, learning, signals, status, transfer, turns
 from openclaw_rl.shared.journal import sessions as episodes
 from openclaw_rl.shared.journal.sqlite import Connection, Database
-from openclaw_rl.shared.records import Kind, Sample
+from openclaw_rl.shared.records import Sample
 
 if TYPE_CHECKING:
     from openclaw_rl.shared.journal.async_journal import AsyncJournal
@@ -46,6 +46,7 @@ class Operations:
     count_traffic = Operation(turns.count_traffic, writes=True)
     turn = Operation(turns.find_turn)
 
+    open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
     end_episode = Operation(episodes.end_episode, writes=True)
     forget = Operation(episodes.forget, writes=True)
     begun_after = Operation(episodes.begun_after)
@@ -113,7 +114,6 @@ class Operations:
 
     _ready = Operation(learning.ready_samples)
     _known_episode = Operation(episodes.known_episode)
-    _open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
 
 
 class Journal(Operations):
@@ -136,11 +136,6 @@ class Journal(Operations):
         """Run an operation in a transaction of its own."""
         with self.database.writing() if operation.writes else self.database.reading() as connection:
             return operation.function(connection, *args, **kwargs)
-
-    def open_episode(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
-        """See `sessions.open_episode`; writes nothing where nothing changes."""
-        known = self._known_episode(session_id, kind)
-        return self._open_episode(session_id, policy, source, kind=kind) if known is None else known
 
     def ready_samples(self, limit: int) -> list[Sample]:
         """Samples that no version holds yet, oldest first. A turn whose images have lost their places is set aside."""

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 EXTRA = "redact"
-LIBRARIES = ("detect_secrets", "datafog")
 
 _PERSONAL = ["EMAIL", "PHONE", "SSN", "CREDIT_CARD", "IP_ADDRESS"]
 _PEM = re.compile(

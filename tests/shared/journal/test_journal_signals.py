@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.shared.errors import JournalError
-from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.journal import AsyncJournal, Journal
 from openclaw_rl.shared.records import Feedback, NextState, Outcome, Quarantine, Timings, Turn
 from tests.shared.journal_records import judged, make_turn, same_turn, sample_of, thumb, user_reply
 
@@ -285,18 +285,20 @@ def test_episodes_open_and_end(journal: Journal) -> None:
     assert journal.session("unknown") is None
 
 
-def test_opening_an_open_episode_again_writes_nothing_until_it_has_aged(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
+async def test_opening_an_open_episode_again_writes_nothing_until_it_has_aged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal.open_episode("ses", "policy", "header")
-    commits = journal.database.commits
-    assert journal.open_episode("ses", "policy", "header") == 0
-    assert journal.database.commits == commits
+    journal = AsyncJournal(tmp_path / "journal.db")
+    assert await journal.opening("ses", "policy", "header").opened() == 0
+    commits = journal.sync.database.commits
+    assert await journal.opening("ses", "policy", "header").opened() == 0
+    assert journal.sync.database.commits == commits
     monkeypatch.setattr("openclaw_rl.shared.journal.sessions.FRESH_SECONDS", 0.0)
-    before = journal.session("ses")
-    assert journal.open_episode("ses", "policy", "header") == 0
-    after = journal.session("ses")
+    before = await journal.session("ses")
+    assert await journal.opening("ses", "policy", "header").opened() == 0
+    after = await journal.session("ses")
     assert before is not None and after is not None and after.last_seen > before.last_seen
+    await journal.close()
 
 
 def test_the_last_main_turn_may_be_of_an_earlier_episode(journal: Journal) -> None:
