@@ -47,7 +47,6 @@ class _Skipped(Exception):
     def __init__(self, verdict: AuditVerdict, reason: str) -> None:
         super().__init__(reason)
         self.verdict = verdict
-        self.reason = reason
 
 
 class Auditor:
@@ -109,7 +108,7 @@ class Auditor:
         try:
             differences = await self._differences(turn, fresh=fresh)
         except _Skipped as skipped:
-            return Audit(turn_id=turn.turn_id, version=version, verdict=skipped.verdict, reason=skipped.reason)
+            return Audit(turn_id=turn.turn_id, version=version, verdict=skipped.verdict, reason=str(skipped))
         verdict, reason = judged(differences, self._settings.guard.audit_tolerance)
         return Audit(turn_id=turn.turn_id, version=version, verdict=verdict, reason=reason, differences=differences)
 

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from openclaw_rl.learner.baseline import mean_reward, subtract_baseline
 from openclaw_rl.learner.batch import Batch, Batches
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
-from openclaw_rl.learner.methods import Method, method
+from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
-from openclaw_rl.learner.reporting.figures import step_figures
+from openclaw_rl.learner.reporting.report import step_figures
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
 from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts
@@ -276,11 +275,10 @@ class Learner:
 
     def _show(self, version: PolicyVersion, report: StepReport) -> None:
         wanted = ("loss/total", "loss/distill", "loss/anchor", "kl/parent", "gradient/norm", "tokens")
-        figures: dict[str, float | int | str] = {
-            name: round(report.metrics[name], 4) for name in wanted if name in report.metrics
+        self._progress.figures = {
+            **{name: round(report.metrics[name], 4) for name in wanted if name in report.metrics},
+            **{"version": version.number, "step": report.step, "seconds": round(report.metrics["seconds"], 2)},
         }
-        figures |= {"version": version.number, "step": report.step, "seconds": round(report.metrics["seconds"], 2)}
-        self._progress.figures = figures
         log.info("version %d: %s", version.number, self._progress.figures)
 
 

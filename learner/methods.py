@@ -6,16 +6,20 @@ file (docs/extending.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import is_hook, resolve
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import PolicyVersion, Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
+
+MEMORY = 0.9
+"""Decay of the running mean of rewards at each version."""
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -31,7 +35,8 @@ class Method(msgspec.Struct, frozen=True):
 
     def informative(self, sample: Sample) -> bool:
         """True if this sample teaches something by itself."""
-        return self._distils(sample) or self._rewarded(sample)
+        reward = sample.reward if sample.advantage is None else sample.advantage
+        return self._distils(sample) or (bool(reward) and self.trains_reward(sample))
 
     def cannot_use(self, sample: Sample) -> str:
         """The reason why the sample's reward, or all of it, is lost to this method; "" if nothing is.
@@ -70,9 +75,6 @@ class Method(msgspec.Struct, frozen=True):
 
     def _may_train(self, sample: Sample) -> bool:
         return self.rewards == "all" or (self.rewards == "explicit" and sample.explicit)
-
-    def _rewarded(self, sample: Sample) -> bool:
-        return bool(sample.reward if sample.advantage is None else sample.advantage) and self.trains_reward(sample)
 
 
 METHODS = {
@@ -114,3 +116,39 @@ def method(name: str, settings: Settings | None = None) -> Method:
     if not isinstance(found, Method):
         raise ConfigError(f"method = {name!r} is a {type(found).__name__}, not a learner.methods.Method")
     return found
+
+
+def mean_reward(versions: Sequence[PolicyVersion]) -> float | None:
+    """The running mean of the rewards of all versions that were not rejected (oldest first); `None` before the first.
+
+    It comes from the journal, so a restart changes nothing.
+    """
+    running: float | None = None
+    for version in versions:
+        mean = version.metrics.get("reward/mean")
+        if mean is not None and version.state != "rejected" and version.sample_ids:
+            running = mean if running is None else MEMORY * running + (1.0 - MEMORY) * mean
+    return running
+
+
+def subtract_baseline(
+    samples: Sequence[Sample],
+    kind: Literal["none", "batch", "running"],
+    mean_so_far: float | None,
+    trains: Callable[[Sample], bool],
+) -> list[Sample]:
+    """The samples; those whose reward may train (`trains`) get an `advantage` = reward − baseline.
+
+    The baseline is the mean of those rewards in this step (`batch`), or `mean_so_far` (`running`; 0 if `None`). Source:
+    REINFORCE with a baseline (Williams 1992).
+    """
+    rewards = [sample.reward for sample in samples if sample.reward is not None and trains(sample)]
+    if kind == "none" or not rewards:
+        return list(samples)
+    baseline = math.fsum(rewards) / len(rewards) if kind == "batch" else (mean_so_far or 0.0)
+    return [
+        msgspec.structs.replace(sample, advantage=sample.reward - baseline)
+        if sample.reward is not None and trains(sample)
+        else sample
+        for sample in samples
+    ]

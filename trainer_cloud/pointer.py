@@ -40,14 +40,13 @@ class Pointer(msgspec.Struct, frozen=True):
     def write_checkpoint(self, target: Path) -> None:
         """Write a checkpoint's folder. Raises `TrainerError`."""
         with atomic_folder(target) as folder:
-            (folder / SERVED).mkdir()
-            self.write(folder / SERVED)
-            write_json(folder / META, {**msgspec.structs.asdict(self), "trainer": self.provider, "lora": True})
+            write_json(folder / META, {"trainer": self.provider, "lora": True})
+            self.rewrite_checkpoint(folder)
 
     def rewrite_checkpoint(self, folder: Path) -> None:
         """Write other paths into a checkpoint; the file that counts comes last."""
         write_json(folder / META, {**(read_json(folder / META) or {}), **msgspec.structs.asdict(self)})
-        write_json(folder / SERVED / FILE, msgspec.structs.asdict(self))
+        self.write(folder / SERVED)
 
 
 def read(folder: Path, *, provider: str, model: str) -> Pointer:

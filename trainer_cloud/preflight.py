@@ -164,7 +164,6 @@ class _Inquiry:
         return found
 
     def _unreachable(self, error: Exception) -> CloudError:
-        """An error of the network, in words."""
         host = urlsplit(self._url).hostname or self._url
         chain = list(causes(error, implicit=True))
         words = next((str(cause) for cause in reversed(chain) if str(cause)), type(error).__name__)
@@ -185,7 +184,6 @@ class _Inquiry:
         return self.away(why)
 
     def _refusal(self, answer: httpx.Response) -> CloudError:
-        """An error that a provider answered, in words."""
         provider, status, words = self._account, answer.status_code, self._words(answer)
         wait = seconds_to_wait(answer)
         if known := account_error(provider, status, words, retry_after=wait):

@@ -109,7 +109,7 @@ def _judge(settings: Settings) -> Check:
     try:
         models = JudgeModels.from_settings(settings.judge)
         if models.judge.setting == "custom_reward":
-            custom.create_reward(settings)
+            custom.create(settings, reward=True)
         elif models.judge.kind == "hook":
             custom.create(settings)
         elif models.judge.kind in ("policy", "engine", "litellm"):

@@ -18,7 +18,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
-from openclaw_rl.trainer_cloud.training.token_plan import TokenPlan
+from openclaw_rl.trainer_cloud.training.targets import TokenPlan
 
 Amounts = Mapping[Kind, float]
 

@@ -47,14 +47,9 @@ class Rewarded(msgspec.Struct, frozen=True):
 
 def disagreement(rewarded: Sequence[Rewarded]) -> tuple[int, int]:
     """How many rewards of people contradict the implicit reward of their answers, and how many agree with it."""
-    against = agreed = 0
-    for one in rewarded:
-        if one.by_a_person and abs(one.implicit) >= INDIFFERENT and one.reward:
-            if (one.reward > 0) == (one.implicit > 0):
-                agreed += 1
-            else:
-                against += 1
-    return against, agreed
+    clear = [one for one in rewarded if one.by_a_person and one.reward and abs(one.implicit) >= INDIFFERENT]
+    agreed = sum((one.reward > 0) == (one.implicit > 0) for one in clear)
+    return len(clear) - agreed, agreed
 
 
 def contradicts(rewarded: Sequence[Rewarded]) -> bool:

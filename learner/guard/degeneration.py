@@ -58,15 +58,11 @@ def flaws(
     """The flaws of an answer. `under_base` is its mean logprob per token under the base, `usual` that of the parent's
     answers.
     """
-    found: set[Flaw] = set()
-    if not answer.content.strip() and not answer.tool_calls:
-        found.add("empty")
-    if loops(ids):
-        found.add("repetition")
-    if answer.finish_reason == "length":
-        found.add("length")
-    if invalid_call(answer, tools):
-        found.add("call")
-    if under_base < usual - NOISE:
-        found.add("noise")
-    return found
+    found: dict[Flaw, bool] = {
+        "empty": not answer.content.strip() and not answer.tool_calls,
+        "repetition": loops(ids),
+        "length": answer.finish_reason == "length",
+        "call": invalid_call(answer, tools),
+        "noise": under_base < usual - NOISE,
+    }
+    return {flaw for flaw, there in found.items() if there}

@@ -302,7 +302,6 @@ class Guard:
         )
 
     async def _failures(self, version: int, probes: Sequence[GuardProbe]) -> dict[str, str]:
-        """The failures of a version, by the name of the probe."""
         failed = {}
         for probe in probes:
             question = of_messages(self._prompter, probe.messages)

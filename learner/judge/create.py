@@ -40,7 +40,7 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
 
     judge: Judge
     if model.setting == "custom_reward":
-        judge = custom.create_reward(settings)
+        judge = custom.create(settings, reward=True)
     elif model.kind == "rules":
         judge = RuleJudge()
     elif model.kind == "hook":
@@ -53,7 +53,6 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
 
 
 def _asker(model: ModelReference, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:
-    """The asker for `model`."""
     if model.kind == "litellm":
         return asker_of(model, settings)
     if model.kind == "policy":

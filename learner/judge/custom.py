@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +35,24 @@ class HookConfig(dict[str, Any]):
             raise AttributeError(name) from error
 
 
-def create(settings: Settings) -> CustomJudge:
-    """The judge that `judge` names, made from the settings. Raises `ConfigError`."""
-    made = _made(settings.judge.model, resolve(settings.judge.model, default="Judge"), settings, setting="judge")
-    if not callable(getattr(made, "judge", None)):
-        raise ConfigError(
-            f"judge = {settings.judge.model!r} makes a {type(made).__name__}, which has no method `judge`"
-        )
-    return CustomJudge(made, settings.judge.model, settings)
-
-
-def create_reward(settings: Settings) -> CustomJudge:
-    """The judge that `custom_reward` names: an object with `judge` or `score`. Raises `ConfigError`."""
-    path = settings.judge.custom_reward
-    made = _made(path, resolve(path, default=REWARD), HookConfig(settings.flat()), setting="custom_reward")
-    if not callable(getattr(made, "judge", None)):
-        if not callable(getattr(made, "score", None)):
-            raise ConfigError(
-                f"custom_reward = {path!r} makes a {type(made).__name__}, which has neither `judge` nor `score`"
-            )
+def create(settings: Settings, *, reward: bool = False) -> CustomJudge:
+    """The judge that `judge` names; with `reward` the one of `custom_reward`, an object with `judge` or `score`. Raises
+    `ConfigError`.
+    """
+    setting, path = ("custom_reward", settings.judge.custom_reward) if reward else ("judge", settings.judge.model)
+    factory = resolve(path, default=REWARD if reward else "Judge")
+    try:
+        made = factory(HookConfig(settings.flat()) if reward else settings)
+    except ConfigError:
+        raise
+    except Exception as error:  # user code; its message says where
+        raise ConfigError(f"{setting} = {path!r} cannot be made: {type(error).__name__}: {error}") from error
+    judges = callable(getattr(made, "judge", None))
+    if reward and not judges and callable(getattr(made, "score", None)):
         made = _Scorer(made)
+    elif not judges:
+        lacks = "neither `judge` nor `score`" if reward else "no method `judge`"
+        raise ConfigError(f"{setting} = {path!r} makes a {type(made).__name__}, which has {lacks}")
     return CustomJudge(made, path, settings)
 
 
@@ -132,15 +130,6 @@ class _Scorer:
         score = 2.0 * number - 1.0
         reason = f"{number:g} of [0, 1]"
         return Judgement(turn_id=turn.turn_id, score=score, votes=[Vote(text=reason, score=score)], reason=reason)
-
-
-def _made(path: str, factory: Callable[..., Any], argument: Settings | Mapping[str, Any], *, setting: str) -> Any:
-    try:
-        return factory(argument)
-    except ConfigError:
-        raise
-    except Exception as error:  # user code; its message says where
-        raise ConfigError(f"{setting} = {path!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _version(path: str) -> str:

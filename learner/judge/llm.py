@@ -4,6 +4,8 @@ model for another judge.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import cachetools
 import msgspec
 
@@ -16,38 +18,35 @@ from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings
 
 
+@dataclass(eq=False)
 class ModelJudge:
     """Judges by votes. Without `hints` its hints are ignored, since a hint model is asked."""
 
-    def __init__(
-        self, voting: Voting, prompt: JudgePrompt, selector: Selector, settings: Settings, *, hints: bool = True
-    ) -> None:
-        self._voting = voting
-        self._prompt = prompt
-        self._selector = selector
-        self._threshold = settings.judge.threshold
-        self._hints = hints
+    voting: Voting
+    prompt: JudgePrompt
+    selector: Selector
+    settings: Settings
+    hints: bool = True
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         """m votes at the same time. Raises `JudgeAway`."""
-        votes = await self._voting.cast(self._prompt.fill(turn, next_state), read_score)
-        if next_state.role != "user" or not self._hints:
+        votes = await self.voting.cast(self.prompt.fill(turn, next_state), read_score)
+        if next_state.role != "user" or not self.hints:
             votes = [msgspec.structs.replace(vote, hint=None) for vote in votes]
-        selected = await self._selector.choose(turn, votes)
+        selected = await self.selector.choose(turn, votes)
         return Judgement(
             turn_id=turn.turn_id,
-            score=majority(votes, self._threshold),
+            score=majority(votes, self.settings.judge.threshold),
             hint=selected.hint,
             votes=votes,
-            judge=self._voting.asker.name,
-            prompt_version=self._prompt.version,
+            judge=self.voting.asker.name,
+            prompt_version=self.prompt.version,
             selection=selected.selection,
-            reason="; ".join(filter(None, (describe(votes, self._threshold), selected.reason))),
+            reason="; ".join(filter(None, (describe(votes, self.settings.judge.threshold), selected.reason))),
         )
 
     async def close(self) -> None:
-        """Release what the asker holds."""
-        await self._voting.asker.close()
+        await self.voting.asker.close()
 
 
 class WithHintModel:
@@ -92,6 +91,5 @@ class WithHintModel:
         )
 
     async def close(self) -> None:
-        """Release what judge and hint model hold."""
         await self._judge.close()
         await self._voting.asker.close()

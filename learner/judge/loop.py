@@ -54,7 +54,6 @@ class JudgeLoop:
         self._settings = settings
         self._progress = progress
         self._method = method(settings.learning.method, settings)
-        self._cloud = settings.engine.is_cloud
         self._in_flight = in_flight
         self._without_verdict: set[str] = set()
         self._postponed = 0  # turns that found the judge away since it last answered
@@ -129,7 +128,7 @@ class JudgeLoop:
         settled = 0
         for turn in turns:
             try:
-                if turn.turn_id not in busy and await self._settle(turn, live, _AwayJudge()):
+                if turn.turn_id not in busy and await self._settle(turn, live, None):
                     settled += 1
                     continue
             except JudgeAway:
@@ -172,7 +171,8 @@ class JudgeLoop:
             kept += 1
         return kept
 
-    async def _settle(self, turn: Turn, live: int, judge: Judge) -> bool:
+    async def _settle(self, turn: Turn, live: int, judge: Judge | None) -> bool:
+        """Judge a turn; without a judge only by what needs none. Returns whether it was there. Raises `JudgeAway`."""
         try:
             judgement = await self._judgement(turn, judge)
             await self._record(turn, judgement, live)
@@ -192,7 +192,7 @@ class JudgeLoop:
             )
         return True
 
-    async def _judgement(self, turn: Turn, judge: Judge) -> Judgement:
+    async def _judgement(self, turn: Turn, judge: Judge | None) -> Judgement:
         feedback = await self._journal.feedback_for(turn.turn_id)
         explicit = signals.by_feedback(turn, feedback)
         next_state = await self._journal.next_state(turn.turn_id)
@@ -208,12 +208,16 @@ class JudgeLoop:
             next_state = NextState(turn_id=turn.turn_id, role="user", text="", source="feedback")
         return signals.with_feedback(await self._asked(judge, turn, next_state), explicit)
 
-    async def _asked(self, judge: Judge, turn: Turn, next_state: NextState) -> Judgement:
+    async def _asked(self, judge: Judge | None, turn: Turn, next_state: NextState) -> Judgement:
+        if judge is None:
+            raise JudgeAway(f"turn {turn.turn_id} waits for the judge")
         judged = await judge.judge(turn, next_state)
         self._judge_answered()
         return judged
 
-    async def _by_outcome(self, turn: Turn, outcome: Outcome, next_state: NextState | None, judge: Judge) -> Judgement:
+    async def _by_outcome(
+        self, turn: Turn, outcome: Outcome, next_state: NextState | None, judge: Judge | None
+    ) -> Judgement:
         settings = self._settings
         later = await self._journal.later_main_turns(turn.turn_id, outcome.time) if settings.learning.gamma else 0
         judged = signals.by_outcome(turn, outcome, gamma=settings.learning.gamma, later=later)
@@ -225,15 +229,7 @@ class JudgeLoop:
         return signals.with_step(judged, step, settings.judge.step_rewards)
 
     async def _record(self, turn: Turn, judgement: Judgement, live: int) -> None:
-        settings = self._settings
-        reason = signals.defect(
-            turn,
-            judgement,
-            max_tokens=settings.learning.max_sample_tokens,
-            max_lag=settings.learning.max_version_lag,
-            live=live,
-            cloud=self._cloud,
-        )
+        reason = signals.defect(turn, judgement, self._settings, live=live)
         sample = None if reason else signals.sample_of(turn, judgement)
         reason = reason if sample is None else self._method.cannot_use(sample)
         known = judgement.signal != "judge" and not misplaced(turn)
@@ -249,13 +245,3 @@ class JudgeLoop:
         await self._journal.add_judgement(judgement)
         if not reason:
             self.judged.set()
-
-
-class _AwayJudge:
-    """Stands in for a judge that is away."""
-
-    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        raise JudgeAway(f"turn {turn.turn_id} waits for the judge")
-
-    async def close(self) -> None:
-        return

@@ -19,6 +19,7 @@ from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
 from openclaw_rl.shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
+from openclaw_rl.shared.settings.settings import Settings
 
 COMMENT = "a comment"
 LEFT_OUT = "at_least_one"
@@ -77,9 +78,7 @@ def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int =
     episode with a reward at its end only. Without, every turn gets all of it.
     """
     reward = None if outcome.reward is None else max(-1.0, min(1.0, outcome.reward))
-    reason = outcome.detail or (
-        "the session's outcome" if reward is not None else "the session ended without a verdict"
-    )
+    reason = outcome.detail or ("the session ended without a verdict" if reward is None else "the session's outcome")
     if reward is not None and gamma > 0 and later:
         reason = f"{reason}; {reward:+g} times gamma^{later} ({later} main turns came later)"
         reward *= gamma**later
@@ -119,13 +118,9 @@ def corrects(judgement: Judgement, lesson: Sample) -> bool:
     return judgement.score != lesson.reward or (judgement.hint is not None and judgement.hint != lesson.hint)
 
 
-def outcome_counts(turn: Turn, outcome: Outcome | None, next_state: NextState | None) -> bool:
+def outcome_counts(turn: Turn, outcome: Outcome, next_state: NextState | None) -> bool:
     """True if the session's outcome judges this turn: no person answered it, and it came before the outcome."""
-    return (
-        outcome is not None
-        and turn.timings.arrived <= outcome.time
-        and (next_state is None or next_state.role != "user")
-    )
+    return turn.timings.arrived <= outcome.time and (next_state is None or next_state.role != "user")
 
 
 def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement:
@@ -160,11 +155,12 @@ def left_out(turn: Turn) -> Judgement:
     )
 
 
-def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, live: int, cloud: bool = False) -> str:
-    """The reason why the turn cannot be trained on, or "". `cloud`: a provider trains."""
+def defect(turn: Turn, judgement: Judgement, settings: Settings, *, live: int) -> str:
+    """The reason why the turn cannot be trained on, or ""."""
+    max_tokens, max_lag = settings.learning.max_sample_tokens, settings.learning.max_version_lag
     if turn.untrainable:
         return turn.untrainable
-    if turn.image_spans and cloud:
+    if turn.image_spans and settings.engine.is_cloud:
         return "its prompt holds images, and cloud backends train on text only"
     if turn.status != "complete":
         return f"the answer was cut off ({turn.status}{': ' + turn.error if turn.error else ''})"
@@ -180,11 +176,7 @@ def defect(turn: Turn, judgement: Judgement, *, max_tokens: int, max_lag: int, l
     if length > max_tokens:
         return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
     if judgement.score is None:
-        return (
-            f"no verdict: {judgement.reason}"
-            if judgement.signal != "judge"
-            else f"no vote succeeded: {judgement.reason}"
-        )
+        return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
     lag = version_lag(turn, live)
     if lag > max_lag:
         return f"stale: sampled {lag} versions ago, more than max_version_lag = {max_lag}"

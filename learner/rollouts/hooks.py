@@ -30,7 +30,6 @@ _T = TypeVar("_T")
 Hook = Callable[..., Awaitable[Any]]
 
 ROLLOUT, GENERATE = "custom_rollout", "custom_generate"
-_DEFAULT = {ROLLOUT: "rollout", GENERATE: "generate"}
 
 
 class HookFailed(Exception):
@@ -44,7 +43,7 @@ def load(settings: Settings, setting: str) -> Hook | None:
     path: str = settings.value(setting)
     if not path:
         return None
-    hook = resolve(path, default=_DEFAULT[setting])
+    hook = resolve(path, default=setting.removeprefix("custom_"))
     if not inspect.iscoroutinefunction(hook) and not inspect.iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
         raise ConfigError(f"{setting} = {path!r} is no async function; write it as `async def` (docs/extending.md)")
     return hook
@@ -74,19 +73,20 @@ async def whole_answer(
     return msgspec.structs.replace(last, ids=ids, logprobs=logprobs)
 
 
-async def called(setting: str, path: str, call: Awaitable[_T], engine: Engine, seconds: float) -> _T:
+async def called(setting: str, call: Awaitable[_T], engine: Engine, settings: Settings) -> _T:
     """The result of a hook. Raises `HookFailed`; `EngineError` only while the engine itself is away."""
+    name, seconds = f"{setting} {settings.value(setting)}", settings.serve.request_timeout
     try:
         async with asyncio.timeout(seconds):
             return await call
     except TimeoutError as error:
-        raise HookFailed(f"{setting} {path} took longer than {seconds:g} s (request_timeout)") from error
+        raise HookFailed(f"{name} took longer than {seconds:g} s (request_timeout)") from error
     except ContextLengthExceeded:
         raise
     except Exception as error:  # the user's code
         if isinstance(error, EngineError):
             await engine.info()  # raises where the engine is away
-        raise HookFailed(f"{setting} {path} raised {type(error).__name__}: {error}") from error
+        raise HookFailed(f"{name} raised {type(error).__name__}: {error}") from error
 
 
 def checked_answer(given: Any, vocab_size: int, version: int) -> Tokens | None:

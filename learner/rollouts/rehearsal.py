@@ -261,14 +261,13 @@ class Rollouts:
     ) -> Tokens | None:
         if self._hook is None:
             return await whole_answer(self.engine, prompt_ids, sampling, version=version, images=images)
-        path, seconds = self.settings.learning.custom_generate, self.settings.serve.request_timeout
         call = self._hook(list(prompt_ids), sampling, engine=self.engine, version=version)
-        given = await called(GENERATE, path, call, self.engine, seconds)
+        given = await called(GENERATE, call, self.engine, self.settings)
         info = await self.engine.info()
         try:
             return checked_answer(given, info.vocab_size, info.live if version is None else version)
         except HookFailed as error:
-            raise HookFailed(f"{GENERATE} {path}: {error}") from error
+            raise HookFailed(f"{GENERATE} {self.settings.learning.custom_generate}: {error}") from error
 
     async def _answer(
         self,

@@ -121,9 +121,7 @@ async def make_rollouts(context: RolloutContext, hook: Hook | None) -> list[Samp
     settings, progress = context.settings, context.progress
     progress.now("rolling out", settings.learning.custom_rollout)
     try:
-        given = await called(
-            ROLLOUT, settings.learning.custom_rollout, hook(context), context.engine, settings.serve.request_timeout
-        )
+        given = await called(ROLLOUT, hook(context), context.engine, settings)
         vocab_size = (await context.engine.info()).vocab_size
         taken = [sample.sample_id for sample in context.batch]
         samples, wrong = checked_samples(given, vocab_size, settings.learning.max_sample_tokens, taken)

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.baseline import mean_reward, subtract_baseline
-from openclaw_rl.learner.methods import method
+from openclaw_rl.learner.methods import mean_reward, method, subtract_baseline
 from openclaw_rl.shared.records import PolicyVersion
 from tests.learner.test_methods_and_guard import sample
 

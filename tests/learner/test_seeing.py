@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from openclaw_rl.learner.audit import Auditor
 from openclaw_rl.learner.guard.guard import Guard
 from openclaw_rl.learner.hints import HintMemory
-from openclaw_rl.learner.judge.askers.engine import LazyPrompter
 from openclaw_rl.learner.judge.selection import Selector
 from openclaw_rl.learner.judge.signals import sample_of
 from openclaw_rl.learner.methods import method
@@ -40,7 +39,7 @@ from openclaw_rl.shared.records import (
 )
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
-from tests.learner.things import turn
+from tests.learner.things import ready, turn
 from tests.learner.world import ScriptedEngine
 from tests.shared.tiny_vision import data_url, picture, vision_folder
 
@@ -208,7 +207,7 @@ async def test_a_turn_whose_images_have_no_places_is_asked_of_nobody(
     await journal.add_judgement(Judgement(turn_id=turns[0].turn_id, score=-1.0, hint="Be brief."))
     assert await memory.standing() == ["Be brief."]
     votes = [Vote(score=-1.0, hint=hint) for hint in ("Be brief.", "In one word, please.")]
-    selector = Selector(Settings(hint_selection="overlap-sequence"), engine, LazyPrompter.ready(seeing_prompter))
+    selector = Selector(Settings(hint_selection="overlap-sequence"), engine, ready(seeing_prompter))
     assert {(await selector.choose(made, votes)).selection for made in turns} == {"longest"}
     guard = Guard(journal, engine, seeing_prompter, settings, method("binary", settings).trains_reward)
     assert (await guard.probe(2, 1, ["turn_of_no_one"])).passed
@@ -236,10 +235,10 @@ async def test_hints_are_compared_with_the_pictures(seeing_prompter: Prompter) -
     engine = SeeingEngine(seeing_prompter)
     settings = Settings(hint_selection="overlap-sequence")
     votes = [Vote(score=-1.0, hint=hint) for hint in ("Be brief.", "In one word, please.")]
-    found = await Selector(settings, engine, LazyPrompter.ready(seeing_prompter)).choose(made, votes)
+    found = await Selector(settings, engine, ready(seeing_prompter)).choose(made, votes)
     assert found.selection == "overlap-sequence" and len(engine.shown) == 3
     blind = SeeingEngine(seeing_prompter, sees=False)
-    found = await Selector(settings, blind, LazyPrompter.ready(seeing_prompter)).choose(made, votes)
+    found = await Selector(settings, blind, ready(seeing_prompter)).choose(made, votes)
     assert found.selection == "longest" and "text only" in found.reason
 
 

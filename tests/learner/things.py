@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from openclaw_rl.learner.judge.askers.engine import LazyPrompter
 from openclaw_rl.shared.records import Sampling, Timings, Turn, VersionSpan
+from openclaw_rl.shared.rendering.prompter import Prompter
 
 
 def turn(number: int, *, question: str = "How much is 7 and 5?", answer: str = "It is 12.", **changes: Any) -> Turn:
@@ -28,3 +31,8 @@ def turn(number: int, *, question: str = "How much is 7 and 5?", answer: str = "
         "timings": Timings(1000.0 + number, 1000.5 + number, 1001.0 + number),
     }
     return Turn(**(fields | changes))
+
+
+def ready(prompter: Prompter) -> LazyPrompter:
+    """A prompter that exists already."""
+    return LazyPrompter(lambda: asyncio.sleep(0, prompter))

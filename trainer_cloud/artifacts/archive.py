@@ -7,6 +7,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import IO
 
 import httpx
 
@@ -22,11 +23,8 @@ async def fetch_adapter(urls: Mapping[str, str], folder: Path, name: str, *, sec
     try:
         async with httpx.AsyncClient(timeout=seconds, follow_redirects=True) as http:
             for file in WANTED:
-                async with http.stream("GET", by_name[file]) as answer:
-                    answer.raise_for_status()
-                    with (folder / file).open("wb") as target:
-                        async for chunk in answer.aiter_bytes():
-                            target.write(chunk)
+                with (folder / file).open("wb") as target:
+                    await _fetch(http, by_name[file], target)
     except httpx.HTTPError as error:
         raise CloudError(f"{name} cannot be downloaded: {error}", "away", undone=True) from error
 
@@ -34,12 +32,16 @@ async def fetch_adapter(urls: Mapping[str, str], folder: Path, name: str, *, sec
 async def fetch_archive(http: httpx.AsyncClient, url: str, folder: Path) -> None:
     """Download the archive at `url` and put the adapter in it into `folder`. Raises `CloudError`, `httpx.HTTPError`."""
     with tempfile.TemporaryFile() as file:
-        async with http.stream("GET", url) as answer:
-            answer.raise_for_status()
-            async for chunk in answer.aiter_bytes():
-                file.write(chunk)
+        await _fetch(http, url, file)
         file.seek(0)
         unpack(file, folder)
+
+
+async def _fetch(http: httpx.AsyncClient, url: str, target: IO[bytes]) -> None:
+    async with http.stream("GET", url) as answer:
+        answer.raise_for_status()
+        async for chunk in answer.aiter_bytes():
+            target.write(chunk)
 
 
 def check_complete(found: Iterable[str]) -> None:
@@ -49,11 +51,11 @@ def check_complete(found: Iterable[str]) -> None:
         raise CloudError(f"the provider sent no adapter: {' and '.join(missing)} missing", "refused", undone=True)
 
 
-def unpack(file: object, folder: Path) -> None:
+def unpack(file: IO[bytes], folder: Path) -> None:
     """Write the adapter's files of a tar archive, wherever they lie in it, into `folder`. Raises `CloudError`."""
     found: set[str] = set()
     try:
-        with tarfile.open(fileobj=file, mode="r:*") as archive:  # type: ignore[call-overload]
+        with tarfile.open(fileobj=file, mode="r:*") as archive:
             for member in archive:
                 name = Path(member.name).name
                 content = archive.extractfile(member) if member.isfile() and name in WANTED else None

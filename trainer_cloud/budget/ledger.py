@@ -26,13 +26,11 @@ _PAUSE = 0.005
 Purpose = Literal["chat", "learning"]
 Kind = Literal["prefill", "sample", "train", "step"]
 
-_USAGE = """
+_SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (
     day TEXT NOT NULL, provider TEXT NOT NULL, model TEXT NOT NULL, purpose TEXT NOT NULL, kind TEXT NOT NULL,
     amount INTEGER NOT NULL, PRIMARY KEY (day, provider, model, purpose, kind)
-) WITHOUT ROWID
-"""
-_REFUSED = """
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS refused (
     asker TEXT NOT NULL, setting TEXT NOT NULL, day TEXT NOT NULL, wanted INTEGER NOT NULL,
     PRIMARY KEY (asker, setting)
@@ -89,13 +87,11 @@ class Ledger:
         out; no other process adds in between. Raises `LedgerError`, and then nothing was added.
         """
         with self._transaction() as connection:
-            for entry, amount in self._owed.items():
-                _write(connection, entry, amount)
+            _add(connection, self._owed)
             if approve is not None:
                 for day in {entry.day for entry in amounts}:
                     approve(_of_day(connection, day))
-            for entry, amount in amounts.items():
-                _write(connection, entry, amount)
+            _add(connection, amounts)
             connection.execute("COMMIT")
             self._owed.clear()
 
@@ -172,8 +168,7 @@ class Ledger:
                     with attempt:
                         connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
-                connection.execute(_USAGE)
-                connection.execute(_REFUSED)
+                connection.executescript(_SCHEMA)
             except BaseException:
                 connection.close()
                 raise
@@ -192,8 +187,8 @@ def _is_busy(error: Exception) -> bool:
     return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode == sqlite3.SQLITE_BUSY
 
 
-def _write(connection: sqlite3.Connection, entry: UsageEntry, amount: int) -> None:
-    connection.execute(_ADD, (entry.day, entry.provider, entry.model, entry.purpose, entry.kind, amount, amount))
+def _add(connection: sqlite3.Connection, amounts: Mapping[UsageEntry, int]) -> None:
+    connection.executemany(_ADD, [(*msgspec.structs.astuple(one), more, more) for one, more in amounts.items()])
 
 
 def _of_day(connection: sqlite3.Connection, day: str) -> dict[UsageEntry, int]:

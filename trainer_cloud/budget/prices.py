@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import operator
 import re
 import tomllib
 from collections.abc import Mapping
@@ -120,22 +122,12 @@ def _price(fields: Mapping[str, Any], place: str, text: str, path: list[str], na
 
 
 def _line(text: str, path: list[str]) -> str:
-    """Where a table, or a field in it, stands, as `, line 3`; "" where it cannot be found."""
-    table: list[str] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    """The line that a table, or a field in it, ends on, as `, line 3`; "" where it cannot be found."""
+    lines = text.splitlines()
+    for number in range(1, len(lines) + 1):
         try:
-            found = tomllib.loads(line)
-        except tomllib.TOMLDecodeError:
-            continue  # a piece of something longer
-        keys: list[str] = []
-        inner: Any = found
-        while isinstance(inner, dict) and len(inner) == 1:
-            key, inner = next(iter(inner.items()))
-            keys.append(key)
-        if line.lstrip().startswith("["):
-            table = keys
-        elif keys:
-            keys = table + keys
-        if keys and keys[: len(path)] == path:
+            functools.reduce(operator.getitem, path, tomllib.loads("\n".join(lines[:number])))
             return f", line {number}"
+        except (tomllib.TOMLDecodeError, KeyError, TypeError):
+            continue  # a piece of something longer, or it comes later
     return ""

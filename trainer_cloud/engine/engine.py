@@ -17,13 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openclaw_rl.shared.engine.wire import Choice, EngineJob, Event, GenerateRequest, Refused, UpdateWeights
+import msgspec
+
+from openclaw_rl.shared.engine.wire import (
+    Choice,
+    EngineJob,
+    Event,
+    GenerateRequest,
+    Refused,
+    SamplingParams,
+    UpdateWeights,
+)
 from openclaw_rl.shared.rendering.families import context_length, end_tokens, model_config, vocabulary_size
 from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.budget.budget import Budget
-from openclaw_rl.trainer_cloud.budget.ledger import Purpose
-from openclaw_rl.trainer_cloud.engine.stopping import Stopping
+from openclaw_rl.trainer_cloud.budget.ledger import Kind, Purpose
 from openclaw_rl.trainer_cloud.engine.versions import CloudVersion, CloudVersions, UnknownVersion
 from openclaw_rl.trainer_cloud.pointer import BadPointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler
@@ -38,6 +47,7 @@ SLOW_SECONDS = 20.0
 WATCH_SECONDS = 5.0
 SUSPICIOUS_SECONDS = 15.0
 _CLOSE_SECONDS = 3.0
+LARGEST_SEED = 2**31 - 1
 _UNSUPPORTED = ("min_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens")
 _STATUS = {
     "refused": 400,
@@ -64,8 +74,53 @@ class CloudRequest(EngineJob):
         return time.monotonic() - self.arrived
 
 
+class Stopping:
+    """The ends of a model's answers: `tokens`, those that a request names, and stop strings, which no provider is asked
+    for.
+    """
+
+    def __init__(self, tokenizer: Any, tokens: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self._tokens = tokens
+
+    def named(self, params: SamplingParams) -> SamplingParams:
+        """The parameters with every token that ends an answer named, and a seed that every provider takes."""
+        ends = [] if params.ignore_eos else self._tokens
+        seed = params.sampling_seed if params.sampling_seed is not None else params.seed
+        return msgspec.structs.replace(
+            params,
+            stop=None,
+            stop_token_ids=list(dict.fromkeys([*(params.stop_token_ids or ()), *ends])),
+            sampling_seed=None if seed is None else seed & LARGEST_SEED,
+            seed=None,
+        )
+
+    def cut(self, params: SamplingParams, answer: Sampled) -> tuple[Sequence[int], dict[str, Any]]:
+        """The answer up to the end token, or to the token that completes a stop string, and why it ended."""
+        ends = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(self._tokens))
+        stops = params.stops
+        # Every token is at least one byte, so a stop string that a new token completes lies within this tail.
+        tail = max((len(stop.encode()) for stop in stops), default=0) + 1
+        for place, token in enumerate(answer.ids):
+            if token in ends:
+                return answer.ids[: place + 1], {"type": "stop", "matched": token}
+            matched = self._matched(answer.ids[max(0, place + 1 - tail) : place + 1], stops) if stops else None
+            if matched is not None:
+                return answer.ids[: place + 1], {"type": "stop", "matched": matched}
+        if answer.finish == "stop" and len(answer.ids) < params.max_new_tokens and not params.ignore_eos:
+            # The provider left the end token out: what ended it is not known, and it is no answer that was cut off.
+            return answer.ids, {"type": "stop", "matched": None}
+        return answer.ids, {"type": "length", "length": len(answer.ids)}
+
+    def _matched(self, ids: Sequence[int], stops: Sequence[str]) -> str | None:
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        return next((stop for stop in stops if stop in text), None)
+
+
 class CloudEngine:
-    """A provider as a `ServedEngine`."""
+    """A provider as a `ServedEngine`. It is always healthy: `info` says whether the provider is away."""
+
+    healthy = True
 
     def __init__(
         self, provider: Provider, settings: Settings, budget: Budget, *, live: tuple[int, str] | None = None
@@ -100,11 +155,6 @@ class CloudEngine:
                 # Chat continues with the base; the learner compares `live` with the journal and publishes again.
                 self._live_error = f"version {live[0]} should be live but cannot be found: {error}"
                 log.error("%s; serving the base model instead", self._live_error)
-
-    @property
-    def healthy(self) -> bool:
-        """Always: `info` says whether the provider is away."""
-        return True
 
     @property
     def context_length(self) -> int:
@@ -296,15 +346,11 @@ class CloudEngine:
                     await places.enter_async_context(self._slowly)
             sampler = await self.versions.sampler(job.version)
             scoring = job.score_from is not None
-            bill = await places.enter_async_context(
-                self._budget.spending(
-                    purpose,
-                    {
-                        "prefill": prompt * (1 + (scoring and params.max_new_tokens > 0)),
-                        "sample": params.max_new_tokens,
-                    },
-                )
-            )
+            reserved: dict[Kind, int] = {
+                "prefill": prompt * (1 + (scoring and params.max_new_tokens > 0)),
+                "sample": params.max_new_tokens,
+            }
+            bill = await places.enter_async_context(self._budget.spending(purpose, reserved))
             if scoring:
                 await self._score(job, sampler)
             if not params.max_new_tokens:
@@ -383,7 +429,7 @@ class CloudEngine:
         for job in list(self._jobs):
             if job.waiting > patience and job.work is not None:
                 self._jobs.discard(job)
-                receive, job.receive = job.receive, _ignore
+                receive, job.receive = job.receive, lambda _: None  # the caller has its answer then
                 job.work.cancel()
                 self.versions.forget(job.version)
                 receive(Event(error=Refused(str(error), _STATUS[error.trouble])))
@@ -391,7 +437,3 @@ class CloudEngine:
 
 def _unknown(message: str, status: int = 404) -> Refused:
     return Refused(message, status, code="unknown_version")
-
-
-def _ignore(_: Event) -> None:
-    """The caller has its answer already."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
 
 from starlette.applications import Starlette
 
@@ -27,18 +26,6 @@ from openclaw_rl.trainer_cloud.provider import Provider
 log = logging.getLogger("engine")
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="openclaw_rl.trainer_cloud.engine.server",
-        description="Serve a model of a cloud provider over SGLang's wire.",
-    )
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--live", default="", metavar="N=PATH", help="version that is live from the start")
-    return parser.parse_args(arguments)
-
-
 def application(settings: Settings, provider: Provider, *, live: tuple[int, str] | None = None) -> Starlette:
     """The ASGI application. Raises `ConfigError`."""
     budget = Budget(settings, provider.name, settings.engine.model)
@@ -48,7 +35,11 @@ def application(settings: Settings, provider: Provider, *, live: tuple[int, str]
 def main(arguments: list[str] | None = None) -> int:
     """Serve until SIGTERM; the exit code."""
     die_with_parent()
-    flags = parse(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(description="Serve a model of a cloud provider over SGLang's wire.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--live", default="", metavar="N=PATH", help="version that is live from the start")
+    flags = parser.parse_args(arguments)
     try:
         settings = resolve_backend(load({})[0])
         logging.basicConfig(

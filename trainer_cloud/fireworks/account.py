@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.artifacts import archive
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
 from openclaw_rl.trainer_cloud.failures import ACCOUNTS, status_of
-from openclaw_rl.trainer_cloud.fireworks.sdk import REST_SECONDS, access, blocking, library, to_cloud_error
+from openclaw_rl.trainer_cloud.fireworks.sdk import REST_SECONDS, access, blocking, library
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 PROMOTE_SECONDS = 1800.0
@@ -32,8 +32,7 @@ class FireworksAccount:
     async def name(self) -> str:
         """The account's id. Raises `CloudError`."""
         if not self._name:
-            async with self._rest() as rest:
-                page = await self._call(lambda: rest.accounts.list(page_size=2), "asking for the account")
+            page = await self._rest(lambda rest: rest.accounts.list(page_size=2), "asking for the account")
             names = [str(row.name or "").removeprefix("accounts/") for row in page.accounts or ()]
             if len(names) != 1:
                 message = f"the key in {ACCOUNTS['fireworks'].key} is of {len(names)} accounts ({', '.join(names)})"
@@ -46,19 +45,18 @@ class FireworksAccount:
         gone. Raises `CloudError`.
         """
         account = await self.name()
-        async with self._rest() as rest:
-            calls: dict[str, Callable[[], Awaitable[Any]]] = {
-                "trainer": lambda: rest.reinforcement_fine_tuning_steps.delete(thing.name, account_id=account),
-                "deployment": lambda: rest.deployments.delete(
-                    thing.name, account_id=account, hard=True, ignore_checks=True
-                ),
-                "model": lambda: rest.models.delete(thing.name, account_id=account),
-            }
-            try:
-                await self._call(calls[thing.kind], f"removing the {thing.kind} {thing.name}")
-            except CloudError as error:
-                if error.__cause__ is None or status_of(error.__cause__) != 404:
-                    raise
+        calls: dict[str, Callable[[Any], Any]] = {
+            "trainer": lambda rest: rest.reinforcement_fine_tuning_steps.delete(thing.name, account_id=account),
+            "deployment": lambda rest: rest.deployments.delete(
+                thing.name, account_id=account, hard=True, ignore_checks=True
+            ),
+            "model": lambda rest: rest.models.delete(thing.name, account_id=account),
+        }
+        try:
+            await self._rest(calls[thing.kind], f"removing the {thing.kind} {thing.name}")
+        except CloudError as error:
+            if error.__cause__ is None or status_of(error.__cause__) != 404:
+                raise
         await asyncio.to_thread(self._registry.remove, thing)
 
     async def download(self, path: str, folder: Path) -> None:
@@ -71,10 +69,9 @@ class FireworksAccount:
             doing = "making a model of the snapshot"
             await blocking(self._settings, lambda: self._promote(path, thing.name), PROMOTE_SECONDS, doing)
             account = await self.name()
-            async with self._rest() as rest:
-                found = await self._call(
-                    lambda: rest.models.get_download_endpoint(thing.name, account_id=account), "asking for the adapter"
-                )
+            found = await self._rest(
+                lambda rest: rest.models.get_download_endpoint(thing.name, account_id=account), "asking for the adapter"
+            )
             urls = found.filename_to_signed_urls or {}
             await archive.fetch_adapter(urls, folder, "the adapter", seconds=self._settings.serve.request_timeout)
         finally:
@@ -95,18 +92,13 @@ class FireworksAccount:
                 raise CloudError(f"{session} has no snapshot {label} (any more)", "refused", undone=True)
             rest.promote_session_checkpoint(name, model, base)
 
-    @contextlib.asynccontextmanager
-    async def _rest(self) -> AsyncIterator[Any]:
-        import fireworks
+    async def _rest(self, call: Callable[[Any], Any], doing: str) -> Any:
+        """The answer of one request to the REST API. Raises `CloudError`."""
 
-        client = fireworks.AsyncFireworks(**access(self._settings), max_retries=0, timeout=REST_SECONDS)
-        try:
-            yield client
-        finally:
-            await client.close()
+        def work() -> Any:
+            import fireworks
 
-    async def _call(self, call: Callable[[], Awaitable[Any]], doing: str) -> Any:
-        try:
-            return await call()
-        except Exception as error:  # a library that raises all kinds of things
-            raise to_cloud_error(error, doing=doing) from error
+            with fireworks.Fireworks(**access(self._settings), max_retries=0, timeout=REST_SECONDS) as rest:
+                return call(rest)
+
+        return await blocking(self._settings, work, 2 * REST_SECONDS, doing)

@@ -47,11 +47,8 @@ class FireworksDeployment:
         given = settings.cloud.fireworks.deployment
         self.own = not given
         self.id = given.rsplit("/", 1)[-1] or f"openclaw-rl-{hashlib.sha256(where.encode()).hexdigest()[:10]}"
-
-    @property
-    def thing(self) -> Artifact:
+        self.thing = Artifact("fireworks", KIND, self.id, purpose=settings.engine.model)
         """As it stands in the list of what was made."""
-        return Artifact("fireworks", KIND, self.id, purpose=self._settings.engine.model)
 
     async def ready(self) -> None:
         """Make it unless it is there, and wait until it answers. Raises `CloudError`."""

@@ -47,6 +47,7 @@ class Fireworks:
         self._registry = ArtifactRegistry(settings.serve.data)
         self._account = FireworksAccount(settings, self._registry)
         self._dedicated = settings.cloud.fireworks.is_dedicated
+        self.beside = not self._dedicated
         self._deployment = FireworksDeployment(settings, self._account, self._registry)
         self._job = TrainerJob(settings, self._account, self._registry)
         self._sessions = {
@@ -57,10 +58,6 @@ class Fireworks:
         self._base: FireworksTraining | None = None
         self._lock = asyncio.Lock()
         self._serves = False
-
-    @property
-    def beside(self) -> bool:
-        return not self._dedicated
 
     async def offer(self) -> Offer:
         return await asyncio.to_thread(preflight.check, self._settings)
@@ -161,7 +158,6 @@ class Fireworks:
         return FireworksTraining(client, self._settings, place=place)
 
     async def _url(self, rank: int) -> str:
-        """The training endpoint."""
         if not self._dedicated:
             return training_url(self._settings)
         await self._deployment.ready()
@@ -174,7 +170,7 @@ class Fireworks:
         if not path:
             return ForwardSampler(self._base_training, served)
         if training is not None and training.usable and training.holds(path):
-            return ForwardSampler(lambda: _now(training), served)
+            return ForwardSampler(lambda: asyncio.sleep(0, training), served)
         if served is None:
             message = f"the weights at {path} can only be asked about at the deployment that serves them"
             raise CloudError(message, "refused", undone=True)
@@ -184,8 +180,7 @@ class Fireworks:
         async with self._lock:
             if self._base is None or not self._base.usable:
                 session, rank = self._sessions["training"], self._settings.learning.lora_rank
-                session.forget_base()
-                self._base = self._wrapped(await session.base(await self._url(rank), rank=rank))
+                self._base = self._wrapped(await session.base(await self._url(rank), rank=rank, fresh=True))
             return self._base
 
     def _served(self, purpose: str, path: str) -> RolloutSampler:
@@ -196,7 +191,3 @@ class Fireworks:
     def _kept(self, sampler: RolloutSampler) -> RolloutSampler:
         self._samplers.add(sampler)
         return sampler
-
-
-async def _now(training: FireworksTraining) -> FireworksTraining:
-    return training

@@ -14,6 +14,7 @@ import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +37,18 @@ READY_TRIES, READY_PAUSE = 3, 5.0
 _GONE = (404, 410)
 
 
+@dataclass(eq=False)
 class RolloutSampler:
     """Served weights as a `Sampler`. `url` is the endpoint of completions; `route` opens the way to the weights: their
     name in a request, for as long as that takes; `lost` says whether there is another way, now that a name is gone.
     Both raise `CloudError`.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        url: str,
-        route: Callable[[], AbstractAsyncContextManager[str]],
-        lost: Callable[[str], Awaitable[bool]] | None = None,
-    ) -> None:
-        self._settings = settings
-        self._url = url
-        self._route = route
-        self._lost = lost
-        self._clients: dict[str, Any] = {}
+    settings: Settings
+    url: str
+    route: Callable[[], AbstractAsyncContextManager[str]]
+    lost: Callable[[str], Awaitable[bool]] | None = None
+    _clients: dict[str, Any] = field(default_factory=dict, init=False)
 
     async def ready(self) -> None:
         """Ask for one token, and wait a little for weights that are being loaded. Raises `CloudError`."""
@@ -67,7 +62,7 @@ class RolloutSampler:
         asked |= {"seed": seed} if seed is not None else {}
         asked |= {"ignore_eos": True} if params.ignore_eos else {}
         asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
-        ends = await asyncio.to_thread(_control_tokens, Path(self._settings.engine.tokenizer_path))
+        ends = await asyncio.to_thread(_control_tokens, Path(self.settings.engine.tokenizer_path))
         stops = [ends[one] for one in dict.fromkeys(params.stop_token_ids or ()) if one in ends][:_MOST_STOPS]
         asked |= {"stop": stops} if stops else {}
         answer = await self._completion(ids, params.max_new_tokens, params.temperature, asked, "sampling")
@@ -113,33 +108,33 @@ class RolloutSampler:
     ) -> Any:
         """The one completion of a request. Raises `CloudError`."""
         while True:
-            async with self._route() as model:
+            async with self.route() as model:
                 try:
-                    async with asyncio.timeout(self._settings.serve.request_timeout):
+                    async with asyncio.timeout(self.settings.serve.request_timeout):
                         answer = await self._client(model).sample_with_prompt_tokens_result(
                             [int(token) for token in ids],
                             max_tokens=tokens,
                             temperature=temperature,
                             logprobs=True,
-                            http_timeout=self._settings.serve.request_timeout,
+                            http_timeout=self.settings.serve.request_timeout,
                             **{"hotload_max_retries": 0, **asked},
                         )
                     return answer.completions[0]
                 except TimeoutError as error:
-                    message = f"Fireworks did not answer within {self._settings.serve.request_timeout:.0f} s ({doing})"
+                    message = f"Fireworks did not answer within {self.settings.serve.request_timeout:.0f} s ({doing})"
                     raise CloudError(message, "away", undone=True) from error
                 except Exception as error:  # a library that raises all kinds of things
-                    known = to_cloud_error(error, model=self._settings.engine.model, doing=doing)
+                    known = to_cloud_error(error, model=self.settings.engine.model, doing=doing)
                     if status_of(error) not in _GONE:
                         known.undone = True  # nothing is changed by sampling
                         raise known from error
-            if self._lost is None or not await self._lost(model):
+            if self.lost is None or not await self.lost(model):
                 raise CloudError(f"Fireworks does not serve {model} (any more): {known}", "model", undone=True)
 
     def _client(self, model: str) -> Any:
         if model not in self._clients:
             client = library().DeploymentSampler(
-                inference_url=self._url, model=model, api_key=self._settings.cloud.fireworks_api_key
+                inference_url=self.url, model=model, api_key=self.settings.cloud.fireworks_api_key
             )
             # The engine has its own queues, and its own patience.
             client.concurrency_controller = None

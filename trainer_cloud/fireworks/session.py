@@ -47,10 +47,11 @@ class TrainingSession:
 
         return await self._made(make, "starting a LoRA")
 
-    async def base(self, url: str, *, rank: int) -> Any:
-        """A client of the base model. Raises `CloudError`."""
+    async def base(self, url: str, *, rank: int, fresh: bool = False) -> Any:
+        """A client of the base model, with `fresh` a new one. Raises `CloudError`."""
         service = await self._connected(url)
         async with self._basing:
+            self._base = None if fresh else self._base
             if self._base is None:
                 try:
                     self._base = await self._made(
@@ -64,16 +65,10 @@ class TrainingSession:
                     self._base = await self.lora(url, rank=rank, seed=None)
             return self._base
 
-    def forget_base(self) -> None:
-        """Make another client of the base model next time."""
-        self._base = None
-
     async def name(self, url: str) -> str:
         """`accounts/…/trainingSessions/…`; "" on dedicated machines, and at other servers. Raises `CloudError`."""
-        service = await self._connected(url)
-        return str(
-            await blocking(self._settings, lambda: service.training_session_name or "", _START_SECONDS, "a session")
-        )
+        await self._connected(url)
+        return str(await blocking(self._settings, self.named, _START_SECONDS, "a session"))
 
     def named(self) -> str:
         """The name of the session that there is. Blocks."""
@@ -114,18 +109,14 @@ class TrainingSession:
         # Sessions that an earlier process left behind take places that the account has few of.
         for old in self._registry.of("fireworks", KIND):
             if old.purpose == self._purpose:
-                with contextlib.suppress(Exception):  # it ends by itself soon
-                    self._delete(old.name)
+                with contextlib.suppress(Exception), library().FireworksClient(**access(self._settings)) as rest:
+                    rest.delete_training_session(old.name)  # else it ends by itself soon
                 self._registry.remove(old)
         name = service.training_session_name
         if name:
             self._thing = Artifact("fireworks", KIND, name, purpose=self._purpose)
             self._registry.add(self._thing)
         return service
-
-    def _delete(self, name: str) -> None:
-        with library().FireworksClient(**access(self._settings)) as rest:
-            rest.delete_training_session(name)
 
     async def _made(self, make: Callable[[], Any], doing: str) -> Any:
         try:

@@ -85,10 +85,6 @@ def library() -> Any:
     return tinker
 
 
-def types() -> Any:
-    return library().types
-
-
 def to_cloud_error(
     error: Exception, *, model: str = "", path: str = "", training: bool = False, doing: str = "a request"
 ) -> CloudError:

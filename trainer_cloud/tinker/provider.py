@@ -33,7 +33,7 @@ from openclaw_rl.trainer_cloud.client_training import ClientTraining
 from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampled, Scored
-from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, stop_retries, types
+from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, stop_retries
 
 _START_SECONDS = 60.0
 _KEPT_SECONDS = 3600
@@ -66,7 +66,8 @@ class Tinker:
         service = await self._service("sampling")
         wanted = {"model_path": path} if path else {"base_model": self._settings.engine.model}
         asked = {"path": path} if path else {"model": self._settings.engine.model}
-        client = await self._made(lambda: service.create_sampling_client(**wanted), **asked)
+        seconds = self._settings.serve.request_timeout
+        client = await made(lambda: service.create_sampling_client(**wanted), seconds, **asked)
         return TinkerSampler(client, self._settings, asked)
 
     async def train(self, *, rank: int, seed: int) -> TinkerTraining:
@@ -133,16 +134,14 @@ class Tinker:
     async def _awaited(self, given: Any, doing: str, **asked: Any) -> Any:
         return await done(given, self._settings.serve.request_timeout, doing, **asked)
 
-    async def _made(self, make: Callable[[], Any], **asked: Any) -> Any:
-        return await made(make, self._settings.serve.request_timeout, **asked)
-
     async def _begun(self, make: Callable[[Any], Any], **asked: Any) -> TinkerTraining:
         """A model in training in its own session, which ends with it: a client that is thrown away leaves nothing
         behind.
         """
         service = await made(lambda: self._connected("training"), _START_SECONDS)
         try:
-            return TinkerTraining(await self._made(lambda: make(service), **asked), self._settings, service)
+            client = await made(lambda: make(service), self._settings.serve.request_timeout, **asked)
+            return TinkerTraining(client, self._settings, service)
         except BaseException:
             await end(service)
             raise
@@ -179,7 +178,7 @@ class TinkerSampler:
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
         # Every field is set: what the library leaves out, its server chooses.
-        wanted = types().SamplingParams(
+        wanted = library().types.SamplingParams(
             max_tokens=params.max_new_tokens,
             seed=params.sampling_seed if params.sampling_seed is not None else params.seed,
             stop=list(params.stop_token_ids or ()),
@@ -209,8 +208,8 @@ class TinkerSampler:
         if chosen is not None:
             rows = np.full((len(ids) - 1, chosen.shape[1]), -1, dtype=np.int64)
             rows[start - 1 :] = chosen
-            more["target_prompt_logprobs"] = types().TensorData.from_numpy(rows)
-        wanted = types().SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
+            more["target_prompt_logprobs"] = library().types.TensorData.from_numpy(rows)
+        wanted = library().types.SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
         answer = await self._answer(ids, wanted, self._settings.serve.request_timeout, more)
         logprobs = list(answer.prompt_logprobs or ())[-count:]
         if len(logprobs) != count or any(one is None for one in logprobs):
@@ -227,7 +226,7 @@ class TinkerSampler:
         )
 
     async def _answer(self, ids: Sequence[int], params: Any, seconds: float, more: Mapping[str, Any]) -> Any:
-        prompt = types().ModelInput.from_ints([int(token) for token in ids])
+        prompt = library().types.ModelInput.from_ints([int(token) for token in ids])
         try:
             given = self._client.sample(prompt=prompt, num_samples=1, sampling_params=params, **more)
         except TypeError as error:  # an older library, which does not know the field
@@ -241,7 +240,7 @@ class TinkerTraining(ClientTraining):
     """A training client as a `Training`."""
 
     def __init__(self, client: Any, settings: Settings, service: Any) -> None:
-        super().__init__(client, types(), who="Tinker")
+        super().__init__(client, library().types, who="Tinker")
         self._settings = settings
         self._service = service
 

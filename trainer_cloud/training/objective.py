@@ -34,8 +34,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass, Sampler
 from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
-from openclaw_rl.trainer_cloud.training.targets import CloudTarget, TargetQueries, own_tokens
-from openclaw_rl.trainer_cloud.training.token_plan import POLICY, TokenPlan
+from openclaw_rl.trainer_cloud.training.targets import POLICY, CloudTarget, TargetQueries, TokenPlan, own_tokens
 
 LARGEST_PULL = 16.0
 """Bound of base/policy of the tail in the gradient of the anchor. The tail is moved through the weights of the K
@@ -62,21 +61,14 @@ class ShiftedText:
         text = [int(token) for part in (sample.prompt_ids, sample.response_ids) for token in part]
         return cls(text[:-1], np.array(text[1:], dtype=np.int64), len(sample.prompt_ids) - 1)
 
-    def candidates(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Targets `[T, K]` from candidates `[R, K]` for each token of the answer; token 0 where nothing counts, so
-        that a sparse wire need not send it.
-        """
-        return self._padded(ids, np.int64)
-
-    def masked(self, values: NDArray[Any]) -> NDArray[np.float32]:
-        """Values of the answer, `[R]` or `[R, K]`, with 0 at the places of the prompt."""
-        return self._padded(values, np.float32)
-
     def answer(self, values: NDArray[Any]) -> NDArray[Any]:
         """The part of the answer, `[R, …]` of `[T, …]`."""
         return values[self.lead :]
 
-    def _padded(self, values: NDArray[Any], kind: Any) -> NDArray[Any]:
+    def padded(self, values: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
+        """Values of the answer, `[R]` or `[R, K]`, with 0 at the places of the prompt: what does not count, and what a
+        sparse wire need not send.
+        """
         padded = np.zeros((len(self.ids), *values.shape[1:]), dtype=kind)
         padded[self.lead :] = values
         return padded
@@ -103,7 +95,8 @@ class CloudObjective:
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
-        self._scored = 0
+        self.scored_tokens = 0
+        """Tokens that `learn_targets` has sent to be scored."""
         self._goal: float | None = None
 
     @property
@@ -124,11 +117,6 @@ class CloudObjective:
             for sample, terms in zip(self._samples, self._terms, strict=True)
         )
 
-    @property
-    def scored_tokens(self) -> int:
-        """Tokens that `learn_targets` has sent to be scored."""
-        return self._scored
-
     def plan(self, updates: int) -> TokenPlan:
         """The tokens that a step of up to `updates` updates sends, before anything is sent."""
         return TokenPlan.for_step(self._samples, self._terms, self._recipe, updates)
@@ -144,7 +132,7 @@ class CloudObjective:
         try:
             self._targets = await queries.targets(self._samples, self._terms)
         finally:
-            self._scored = queries.tokens
+            self.scored_tokens = queries.tokens
         self._asked = [self._datum(index) for index in range(len(self._samples))]
         distances = [
             losses.reverse_kl(target.untaught, target.taught)
@@ -215,7 +203,7 @@ class CloudObjective:
         if not chosen:
             return Datum(text.ids, text.targets)
         columns = [text.answer(text.targets)[:, None], *chosen]
-        return Datum(text.ids, text.candidates(np.concatenate(columns, axis=1)))
+        return Datum(text.ids, text.padded(np.concatenate(columns, axis=1), np.int64))
 
     def _answer(self, index: int, values: NDArray[Any]) -> Tensor:
         """The policy's logprobs `[R, 1 + K]`: of the sampled tokens, then of those that were chosen."""
@@ -243,8 +231,8 @@ class CloudObjective:
         return Datum(
             text.ids,
             text.targets,
-            logprobs=text.masked(behavior.numpy()),
-            advantages=text.masked(weighted.numpy()),
+            logprobs=text.padded(behavior.numpy(), np.float32),
+            advantages=text.padded(weighted.numpy(), np.float32),
         )
 
     def _chosen(self, index: int, logprobs: Tensor) -> Datum:
@@ -262,7 +250,7 @@ class CloudObjective:
                 values = compare(term, bins, target.base)
             total = total + self._batch.share(term, values, [self._samples[index]])
         (gradient,) = torch.autograd.grad(total, leaf)
-        return Datum(text.ids, self._asked[index].targets[:, 1:], weights=text.masked(-gradient.numpy()))
+        return Datum(text.ids, self._asked[index].targets[:, 1:], weights=text.padded(-gradient.numpy(), np.float32))
 
     def _distillation(self, logprobs: Tensor, target: CloudTarget, old: Tensor) -> Tensor:
         assert target.taught is not None, "the teacher is asked for this term"

@@ -9,15 +9,12 @@ _TOPS = ("full", "topk", "select")
 
 def wanted_top_logprobs(recipe: Recipe) -> int:
     """The number of likeliest tokens at each position that this recipe works with; 0: none."""
-    asked = (
-        (
-            recipe.topk,
-            recipe.distillation in ("full", "topk") or _sharpened(recipe) or recipe.kl_base or recipe.entropy,
-        ),
-        (recipe.select_k, recipe.distillation == "select"),
-        (recipe.select_k, recipe.per_token_hints and recipe.distillation != "none"),
-    )
-    return max((count for count, needed in asked if needed), default=0)
+    asked = [0]
+    if recipe.distillation in ("full", "topk") or _sharpened(recipe) or recipe.kl_base or recipe.entropy:
+        asked.append(recipe.topk)
+    if recipe.distillation == "select" or (recipe.per_token_hints and recipe.distillation != "none"):
+        asked.append(recipe.select_k)
+    return max(asked)
 
 
 def unsupported(recipe: Recipe, tops: int | None = None) -> str:

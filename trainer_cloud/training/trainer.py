@@ -92,17 +92,13 @@ class CloudTrainer:
         self._sent_data = False
         try:
             metrics = await self._optimize(objective, recipe)
+            report = step_report(number, samples, metrics, rate=recipe.rate(self._step), started=started)
         except CloudError as error:
             if error.trouble != "budget":  # which is asked before anything is sent
                 await self._drop()
             batch = samples[0].sample_id if samples and self._sent_data else ""
             raise self._retry.after(error, f"step {number}", batch=batch) from error
         except (TrainerError, asyncio.CancelledError):
-            await self._drop()
-            raise
-        try:
-            report = step_report(number, samples, metrics, rate=recipe.rate(self._step), started=started)
-        except TrainerError:
             await self._drop()
             raise
         self._step, self._unsaved = number, True
@@ -183,7 +179,8 @@ class CloudTrainer:
             asked = time.perf_counter()
             await self._learn_targets(objective, recipe)
             teaching = time.perf_counter() - asked
-            adam = self._adam(recipe)
+            same = {name: getattr(recipe, name) for name in Adam.__struct_fields__ if name != "learning_rate"}
+            adam = Adam(learning_rate=recipe.rate(self._step), **same)
             norms: list[float] = []
             reported: Mapping[str, float] = {}
             known = before = await self._forward(training, objective)
@@ -231,16 +228,6 @@ class CloudTrainer:
                 "rate and batch as they were; the step was undone"
             )
         return found
-
-    def _adam(self, recipe: Recipe) -> Adam:
-        return Adam(
-            learning_rate=recipe.rate(self._step),
-            beta1=recipe.beta1,
-            beta2=recipe.beta2,
-            epsilon=recipe.epsilon,
-            weight_decay=recipe.weight_decay,
-            clip_grad=recipe.clip_grad,
-        )
 
     async def _ready(self) -> Training:
         """The LoRA at the provider, where the last state left it. Raises `CloudError`."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from openclaw_rl.learner.judge.protocol import Said
+from openclaw_rl.learner.rollouts.hooks import whole_answer
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import BadRequest, ConfigError, EngineError, JudgeAway, JudgeError
 from openclaw_rl.shared.messages.normalize import ChatInput
@@ -39,11 +39,6 @@ class LazyPrompter:
             if self._made is None:
                 self._made = await self._make()
         return self._made
-
-    @classmethod
-    def ready(cls, prompter: Prompter) -> LazyPrompter:
-        """A prompter that exists already."""
-        return cls(lambda: asyncio.sleep(0, prompter))
 
     @classmethod
     def folder(cls, folder: str, engine: Engine) -> LazyPrompter:
@@ -94,7 +89,6 @@ class EngineAsker:
             raise JudgeError(str(error)) from error
 
     async def close(self) -> None:
-        """Close the engine's client if it is ours."""
         if self.own:
             await self.engine.close()
 
@@ -115,13 +109,9 @@ class EngineAsker:
             stop_ids=prompter.own_stop_ids,
         )
         parser = prompter.parser(prompt, chat)
-        finish = "stop"
-        async with aclosing(
-            self.engine.generate(prompt.ids(), sampling, version=self.version, priority=Priority.JUDGE)  # type: ignore[type-var]
-        ) as stream:
-            async for tokens in stream:
-                parser.feed_many(tokens.ids)
-                finish = tokens.finish_reason or finish
+        tokens = await whole_answer(self.engine, prompt.ids(), sampling, version=self.version, priority=Priority.JUDGE)
+        parser.feed_many(tokens.ids)
+        finish = tokens.finish_reason or "stop"
         _, answer = parser.finish(finish)
         cut = f"it was cut off after {sampling.max_tokens} tokens, see judge_max_tokens" if finish == "length" else ""
         return Said(answer.content, answer.reasoning, cut)

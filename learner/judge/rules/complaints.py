@@ -10,21 +10,11 @@ import re
 from typing import Literal
 
 from openclaw_rl.learner.judge.rules import form
-from openclaw_rl.learner.judge.rules.form import any_of
+from openclaw_rl.learner.judge.rules.form import any_of, words
 
-_BAD = any_of(
-    r"bad|stupid|dumb|useless|terrible|awful|horrible|worst|lazy|idiotic|silly|pathetic|lousy|poor|crappy|shitty|sloppy"
-    r"|ridiculous|weak|hopeless|incompetent|lame|boring|unhelpful|worthless|clueless|pointless|misleading|annoying"
-    r"|wrong"
-)
-_TRASH = any_of(
-    r"idiot|moron|dumbass|clown|liar|loser|joke|disgrace|waste of (?:my )?time|disaster|mess|trash|crap|garbage|rubbish"
-    r"|bullshit|bs|nonsense|shit|gibberish|failure"
-)
-_WORK = any_of(
-    r"bot|robot|ai|assistant|machine|computer|answers?|repl(?:y|ies)|responses?|results?|explanation|advice|job|work"
-    r"|attempt|solution|idea|code|translation|summary|model|math|chatbot|program|suggestion"
-)
+_BAD = words("bad")
+_TRASH = words("trash")
+_WORK = words("work")
 _MUCH = (
     r"(?:(?:so|such|really|very|just|fucking|totally|completely|still|an?|the|absolutely|pretty|utterly|truly"
     r"|kind of) )*"
@@ -137,10 +127,7 @@ CONTRAST = re.compile(
 """What was asked for against what came: "I said monday, not sunday"."""
 
 _FORMER = r"(?:previous|old|earlier|first|last|original|former|initial|other)"
-_THING = any_of(
-    r"ones?|versions?|style|way|format(?:ting)?|tone|answers?|repl(?:y|ies)|responses?|text|layout|wording|drafts?"
-    r"|attempt|try|approach|voice|look|length|explanations?|solution|phrasing"
-)
+_THING = words("versions")
 _BETTER = r"(?:better|nicer|clearer|easier to read|best|more \w+|shorter|simpler|friendlier)"
 _FAR = r"(?:(?:so|much|way|a lot|far|actually|still|even) )*"
 EARLIER = re.compile(

@@ -12,52 +12,32 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
+"""The word tables of the rules."""
+
 
 def any_of(*alternatives: str) -> str:
     """One group of alternatives."""
     return "(?:" + "|".join(alternatives) + ")"
 
 
+def words(table: str) -> str:
+    """One group of the words in a table of `words.toml`, whose lines are alternatives with bars between them."""
+    return any_of(*WORDS[table].strip().split("\n"))
+
+
 def _word(*alternatives: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-]){any_of(*alternatives)}(?![\w-])")
 
 
-_THINGS = (
-    r"bold\w*|numbered|numbering|number(?:s|ing)? (?:in front|before|the|everything|things|all|stuff|your|each)"
-    r"|bullet\w*|lists?|listing|steps?|headings?",
-    r"headers?|titles?|markdown|emojis?|smileys?|(?:re)?format\w*|asterisks?|stars?|hashtags?|boxed|box|boxes"
-    r"|final answer|latex|tables?",
-    r"jargon|filler|fluff|yapping|waffl(?:e|ing)|rambling|chit-?chat|small talk|buzzwords|lectur(?:e|es|ing)|emphasis"
-    r"|(?:follow-?up |closing )?questions? at the end|preambles?|introductions?|intro|conclusions?|apolog\w+"
-    r"|disclaimers?|repetitions?|caps|capitals|italics?|signs",
-    r"dashes|exclamation marks?|essays?|paragraphs?|prose|sentences?|wording|plain text|running text"
-    r"|flowing text|tone|style|structured?",
-    r"details?|explanations?|block of text|report|textbook|step labels?|symbols|one line",
-)
-_SOFT_THINGS = (r"text|words?|voice|layout|print|english|language|results?|lines?|calculation|conversation",)
-_ANSWERS = (r"comments?|answers?|repl(?:y|ies)|responses?",)
-_QUALITIES = (
-    r"short(?:er|ly)?|brief(?:er|ly)?|concise(?:ly)?|long(?:er)?|simpl(?:e|er|y)|plain(?:er|ly)?|natural(?:ly)?"
-    r"|casual(?:ly)?|informal(?:ly)?",
-    r"formal(?:ly)?|friendl(?:y|ier)|warm(?:er|ly)?|kind(?:er|ly)?|patient(?:ly)?|gentl[ey]r?|polite(?:ly|r)?"
-    r"|direct(?:ly)?|specific(?:ally)?",
-    r"detailed|clear(?:er|ly)?|readable|personal|human|conversational(?:ly)?|technical|thorough(?:ly)?|precise"
-    r"|verbose|wordy|compact",
-    r"normal(?:ly)?|ordinary|encouraging|serious|stiff|cold|dry|harsh|rude|bureaucratic|robotic|complicated"
-    r"|hard to read",
-    r"like an? (?:\w+ )?(?:person|human|friend|robot|machine|textbook|chat)\w*|like (?:people|a person|humans"
-    r"|i) (?:talk|write|speak|would)",
-    r"(?:the way|like|as) (?:an? \w+|my \w+|people|you|you'd|i|i'd|humans|(?:a )?normal people)(?: would| might"
-    r"| could)?(?: (?:talk|write|speak|say|do|tell)\w*)?",
-    r"out loud|in your own words|talk to me|unstructured|unformatted|easy to read|to the point",
-)
-FORM = re.compile(_word(*_THINGS, *_SOFT_THINGS, *_ANSWERS, *_QUALITIES).pattern + r"|\*\*|\\boxed")
-TELLING_FORM = re.compile(_word(*_THINGS, *_SOFT_THINGS, *_QUALITIES).pattern + r"|\*\*|\\boxed")
-STRONG_FORM = re.compile(_word(*_THINGS).pattern + r"|\*\*|\\boxed")
-QUALITY = _word(*_QUALITIES)
-
-WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
-"""The word tables of the rules."""
+_THINGS = words("things")
+_SOFT_THINGS = words("soft_things")
+_ANSWERS = r"comments?|answers?|repl(?:y|ies)|responses?"
+_QUALITIES = words("qualities")
+FORM = re.compile(_word(_THINGS, _SOFT_THINGS, _ANSWERS, _QUALITIES).pattern + r"|\*\*|\\boxed")
+TELLING_FORM = re.compile(_word(_THINGS, _SOFT_THINGS, _QUALITIES).pattern + r"|\*\*|\\boxed")
+STRONG_FORM = re.compile(_word(_THINGS).pattern + r"|\*\*|\\boxed")
+QUALITY = _word(_QUALITIES)
 FILLER = frozenset(WORDS["filler"].split())
 
 OTHER_LISTS = re.compile(

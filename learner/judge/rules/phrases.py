@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.learner.judge.rules.form import any_of
+from openclaw_rl.learner.judge.rules.form import any_of, words
 from openclaw_rl.learner.judge.rules.praised import GOOD
 
 TIME_STAMP = re.compile(r"^\s*\[(?:[A-Za-z]{2,9},? )?\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?[^\]\n]*\]\s*")
@@ -28,22 +28,8 @@ _VERY = (
     r"(?:(?:so|very|really|much|just|exactly|absolutely|totally|pretty|even|far|way|quite|all|now|already|actually|a|an"
     r"|the|still|simply|completely|plain) )*"
 )
-_PRAISE = (
-    r"great|perfect(?:ly)?|good|better|nice|excellent|awesome|amazing|wonderful|fantastic|brilliant|lovely"
-    r"|superb?|beautiful|cool|terrific",
-    r"correct|right|exactly|ideal|helpful|useful|spot on|fine|neat|sweet|impressive|easy to read|more like it"
-    r"|like (?:that|it|this)|it",
-    r"clear|natural|readable|friendly|concise|polite|kind|short and \w+|nice and \w+|easy to (?:read|follow"
-    r"|understand)",
-    r"(?:exactly )?(?:what|how|the way) i (?:wanted|needed|need|want|meant|like|asked|was looking|was after|had in"
-    r" mind|hoped)\b.*",
-)
-_BLAME = (
-    r"wrong|incorrect|false|bad|terrible|awful|horrible|useless|rubbish|garbage|nonsense|broken|disappointing"
-    r"|annoying|stupid|off|a mistake",
-    r"not (?:even )?(?:right|correct|true|good|great|helpful|it|quite|what|working|how|the|like|close|really"
-    r"|nice|fine|okay|ok)",
-)
+_PRAISE = words("praise")
+_BLAME = words("blame")
 _ABOUT = (
     r"(?:that|this|it|the (?:\w+ )?(?:answer|result|number|solution|reply|sum)|your (?:answer|result|reply|number))"
     r"(?:'s|s| is| was| looks| sounds| seems)?"
@@ -61,7 +47,7 @@ POSITIVE = re.compile(
     + any_of(
         r"(?:many |big )?thank(?:s| you| u)\b(?! for nothing)(?! in advance)|thx\b|tysm\b|ty\b|cheers\b"
         r"|much appreciated|i (?:really )?appreciate (?:it|that|this|the|your)",
-        rf"{_ABOUT} {_VERY}{any_of(*_PRAISE)}{_END}",
+        rf"{_ABOUT} {_VERY}{_PRAISE}{_END}",
         rf"you(?:'re| are|'ve been| have been| were) (?!not\b){_VERY}(?:great|right|helpful|good|the best"
         rf"|awesome|amazing|kind)\b",
         rf"{_VERY}(?:great|perfect|good|nice|excellent|awesome|amazing|wonderful|fantastic|brilliant|lovely"
@@ -106,7 +92,7 @@ NEGATIVE = re.compile(
     + any_of(
         r"(?:no|nope|nah|naw)(?=[.,!?;:)]|$| (?:that|this|it|not|i|you|the|wait|again|sorry|still|way|way,"
         r"|don't|please|do|try|redo|check|count|wrong|good|it's|its|thats)\b)",
-        rf"(?:still |all |just |plain |completely |totally |simply )*{any_of(*_BLAME)}(?: (?:answer|number|result"
+        rf"(?:still |all |just |plain |completely |totally |simply )*{_BLAME}(?: (?:answer|number|result"
         rf"|again|here|i think|one|way))*(?=[.,!;:)]|$| (?:i|the|it|please|try|do|again|that|should)\b)",
         r"(?:please |just |now |and |then |can you |could you |would you )*(?:redo|retry|do over|rewrite|(?:try|do"
         r"|solve|answer|check|count|calculate|write|think|look|start) (?:it |that |this |them )?(?:again|over"
@@ -131,7 +117,7 @@ ONCE_MORE = re.compile(
 """A question that asks for the same again."""
 
 BLAME_ANYWHERE = re.compile(
-    rf"\b{_ABOUT} {_VERY}{any_of(*_BLAME)}{_END}"
+    rf"\b{_ABOUT} {_VERY}{_BLAME}{_END}"
     r"|\b(?:it|that|this) (?:still )?(?:doesn't|does not|didn't|did not) (?:work|help|make sense|look right|sound right"
     r"|compile|run)\b|\b(?:that|this|it) (?:isn't|wasn't|ain't|can't be|cannot be|can not be) (?:right|correct|true"
     r"|good|helpful|what|it|how|working)\b|\b(?:that's|this is|that is|it's) not (?:what|how) i\b"

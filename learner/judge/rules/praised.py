@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.learner.judge.rules.form import READER, any_of
+from openclaw_rl.learner.judge.rules.form import READER, any_of, words
 
 _LONGEST = 160  # characters
 _VERY = (
@@ -16,34 +16,12 @@ _VERY = (
     r"|totally|absolutely|incredibly|beautifully|surprisingly) )*"
 )
 _STRONGLY = r"(?:so|very|really|super|truly|extremely|wonderfully|perfectly|absolutely|incredibly|beautifully|how)"
-GOOD = any_of(
-    r"detailed|thorough(?:ly explained)?|clear(?:ly explained| cut)?|kind|kindly (?:put|said)|warm|friendly|patient"
-    r"|gentle|polite|precise|specific|encouraging|readable|natural|concise|thoughtful|informative|helpful|useful|human"
-    r"|lovely|nice(?:ly (?:put|said|explained|written|done))?|well (?:put|said|explained|written)|sweet|tactful"
-    r"|respectful|considerate|supportive|constructive|positive|complete|comprehensive|in-depth|understandable|tidy"
-    r"|professional|easy to (?:read|follow|understand|remember|digest)|to the point|careful|caring|generous|attentive"
-    r"|reassuring|motivating|inspiring|elegant|well-structured|well structured|comforting|uplifting|instructive",
-)
-_WELL = (
-    r"(?:well|nicely|kindly|clearly|gently|beautifully|warmly|perfectly|politely|patiently|precisely|thoroughly"
-    r"|wonderfully|simply|tactfully|thoughtfully|carefully|concisely)"
-)
-_NEUTRAL = any_of(
-    r"short|long|brief|simple|plain|formal|informal|casual|personal|serious|direct|technical|strict|compact|exact|deep"
-    r"|explicit|slow|soft|good|close"
-)
+GOOD = words("good")
+_WELL = words("well")
+_NEUTRAL = words("neutral")
 _BAD = r"(?:stiff|cold|dry|harsh|rude|strict|wordy|vague|robotic|complicated|verbose|bossy|chatty|childish|stern|blunt)"
-_BETTER = any_of(
-    r"clearer|nicer|kinder|warmer|friendlier|gentler|politer|better|simpler|easier(?: to \w+)?|shorter|more (?:detailed"
-    r"|thorough|precise|specific|patient|polite|encouraging|helpful|natural|personal|human|readable|formal"
-    r"|professional)"
-)
-_NOUN = any_of(
-    r"answers?|repl(?:y|ies)|responses?|comments?|feedback|explanations?|tone|style|wording|voice|language|length|text"
-    r"|layout|format(?:ting)?|steps?|summary|description|analysis|way (?:of|to) (?:\w+ )(?:it|this|that)"
-    r"|way of (?:putting|saying|explaining) (?:it|this|that)"
-    r"|words?|sentences?|write-?up|level|amount|reasoning|breakdown|message|touch|person|assistant|work"
-)
+_BETTER = words("better")
+_NOUN = words("praised_things")
 _FORMER = r"(?:previous|old|older|earlier|first|last|original|former|initial|other)"
 _SUBJECT = any_of(
     r"(?:that|this|it|these|those|they|everything|all (?:that|this|of it))(?: one)?",

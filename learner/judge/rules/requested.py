@@ -7,19 +7,10 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.learner.judge.rules.form import any_of
+from openclaw_rl.learner.judge.rules.form import words
 
-_LANGUAGES = any_of(
-    r"(?:british |american |plain |simple |proper |brazilian )?(?:english|spanish|french|german|italian|portuguese"
-    r"|dutch|polish|russian|ukrainian|turkish|arabic|hebrew|hindi|urdu|bengali|chinese|mandarin|cantonese|japanese"
-    r"|korean|greek|swedish|norwegian|danish|finnish|czech|slovak|hungarian|romanian|bulgarian|croatian|serbian"
-    r"|vietnamese|thai|indonesian|malay|persian|farsi|swahili|catalan|latin|tagalog|tamil)",
-)
-_FORMATS = any_of(
-    r"json|csv|yaml|xml|html|latex|markdown|plain ?text|code(?: block)?|pseudo-?code|a (?:\w+ )?(?:table|list|poem|diff"
-    r"|code block|single (?:line|sentence|paragraph)|one-?liner)|(?:bullet points|bullets|bullet form|prose|verse"
-    r"|keywords)",
-)
+_LANGUAGES = words("languages")
+_FORMATS = words("formats")
 _LEAD = (
     r"(?:(?:please|just|now|only|again|next time|from now on|and|also|but|no|can you|could you|would you|will you"
     r"|you (?:should|can|could|must)|i want (?:it|that|this|you to)|i(?:'d| would) (?:like|prefer|rather have) (?:it"
@@ -33,11 +24,7 @@ _TAIL = (
     r"(?: please| instead| only| from now on| next time| this time| now| again| thanks| thank you| always| with me"
     r"| to me| for me| if (?:possible|you can)| would be (?:better|nice|great)| rather| not \w+| and not \w+)*$"
 )
-_UNITS = any_of(
-    r"celsius|fahrenheit|metric(?: units)?|imperial(?: units)?|si units|kilomet(?:er|re)s|miles|kilograms?|pounds"
-    r"|euros|dollars"
-    r"|24[- ]hour (?:time|clock|format)|(?:british|american|us|uk) (?:spelling|english)|the metric system|iso dates",
-)
+_UNITS = words("units")
 _THE_ANSWER = (
     r"(?:the|your|final|short|plain|bare)(?: (?:final|short|plain|bare))?"
     r" (?:number|answer|result|code|command|facts?|essentials?|gist|bottom line)"

@@ -137,7 +137,6 @@ class Heard(msgspec.Struct, frozen=True):
         )
 
     def after(self, found: Sequence[object]) -> Heard:
-        """The answer as a clause after others reacts to it."""
         return msgspec.structs.replace(self, asked=False) if found and self.asked else self
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from openclaw_rl.learner.judge.rules.form import READER, WORK, any_of
+from openclaw_rl.learner.judge.rules.form import READER, WORK, any_of, words
 
 _LONGEST = 160  # characters
 _LEAD = (
@@ -24,26 +24,9 @@ _DEGREE = (
     r"(?:(?:a (?:bit|little|tad|touch)|a little bit|slightly|somewhat|much|more|less|most|very|really|so|far|way|rather"
     r"|not|too|quite|even|a lot|as|that|this|extra) )*"
 )
-_WORDS = any_of(
-    r"nice(?:r|ly)?|kind(?:er|ly)?|gentl(?:e|er|y)|warm(?:er|ly)?|friendl(?:y|ier)|patient(?:ly)?|polite(?:r|ly)?"
-    r"|soft(?:er|ly)?|sweet(?:er|ly)?|tender(?:ly)?|caring|loving(?:ly)?|heartfelt|thoughtful(?:ly)?|understanding",
-    r"encouraging(?:ly)?|positive(?:ly)?|supportive(?:ly)?|respectful(?:ly)?|tactful(?:ly)?|sensitive(?:ly)?"
-    r"|considerate(?:ly)?|diplomatic(?:ally)?|constructive(?:ly)?|courteous(?:ly)?|compassionate(?:ly)?"
-    r"|sympathetic(?:ally)?|empath(?:et)?ic(?:ally)?|cheerful(?:ly)?|enthusiastic(?:ally)?|upbeat|lively"
-    r"|playful(?:ly)?|humorous(?:ly)?|reassuring(?:ly)?|motivating|uplifting|appreciative|welcoming|approachable",
-    r"formal(?:ly)?|informal(?:ly)?|casual(?:ly)?|professional(?:ly)?|business-?like|serious(?:ly)?|grown-up|mature"
-    r"|adult|academic(?:ally)?|official|neutral(?:ly)?|matter-of-fact|factual|sober|personal(?:ly)?|human"
-    r"|natural(?:ly)?|relaxed|conversational(?:ly)?",
-    r"child(?:ish|like)|silly|cute|cutesy|babyish|gushing|strict(?:er|ly)?|stern(?:ly)?|harsh(?:er|ly)?|cold|dry|grumpy"
-    r"|rude|blunt|mean|bossy|snappy|curt|negative|critical|judg(?:e)?mental|condescending|patroni[sz]ing|sarcastic"
-    r"|stiff|robotic|distant|impatient|unfriendly|impolite|unkind|pompous|dramatic|discouraging|chatty|flowery",
-)
+_WORDS = words("manners")
 MANNER = rf"{_DEGREE}(?>{_WORDS}\b)(?:(?:,? (?:and|but|or|yet|while)|,) {_DEGREE}(?>{_WORDS}\b))*"
-_NOUN = any_of(
-    r"warmth|kindness|encouragement|praise|patience|friendliness|empathy|politeness|courtesy|positivity|tact|gentleness"
-    r"|sympathy|compassion|enthusiasm|appreciation|humou?r|formality|professionalism|sensitivity|understanding|cheer"
-    r"|comfort|sarcasm|respect|kind words|nice words|praising|encouraging|compliments?|cheering|heart|feeling|soul|love"
-)
+_NOUN = words("warmth")
 _NICE_THING = any_of(
     rf"(?:something|anything|a thing|some things|things) {MANNER}",
     rf"{MANNER} (?:words?|tone|language|voice|sentences?|remarks?|style|wording|phrases?|things?|manner|feedback)",

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.judge.askers.engine import LazyPrompter
 from openclaw_rl.learner.judge.selection import Selector, overlap
 from openclaw_rl.learner.rollouts.rehearsal import hinted_prompt
 from openclaw_rl.shared.backends import create_engine
@@ -19,7 +18,7 @@ from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Turn, VersionSpan, Vote
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
-from tests.learner.things import turn
+from tests.learner.things import ready, turn
 from tests.processes import Engine, run_engine
 
 HINTS = ["Use no bold type.", "Be brief.", "Write as if you spoke to a friend, please."]
@@ -54,7 +53,7 @@ def made_turn(prompter: Prompter, *, version: int = 3, **changes: Any) -> Turn:
 
 
 def selector(way: str, engine: Any = None, prompter: Prompter | None = None, **changes: Any) -> Selector:
-    lazy = LazyPrompter.ready(prompter) if prompter else None
+    lazy = ready(prompter) if prompter else None
     return Selector(Settings(hint_selection=way, **changes), engine, lazy)  # type: ignore[arg-type]
 
 
@@ -150,7 +149,7 @@ async def test_a_real_engine_tells_the_overlaps(engine_server: Engine, prompter:
     engine: EngineProtocol = create_engine(settings)
     try:
         made = made_turn(prompter, version=0, response_ids=[309, 310, 311])
-        found = await Selector(settings, engine, LazyPrompter.ready(prompter)).choose(made, votes(*HINTS))
+        found = await Selector(settings, engine, ready(prompter)).choose(made, votes(*HINTS))
         assert found.selection == "overlap-sequence"
         student = await engine.score(list(made.prompt_ids), [309, 310, 311], version=0, top_k=4)
         counts = []

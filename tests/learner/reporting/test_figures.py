@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from openclaw_rl.learner.reporting.figures import judging_since
+from openclaw_rl.learner.reporting.report import judging_since
 from openclaw_rl.shared.records import Feedback, Judgement, VersionSpan, Vote
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 

@@ -171,14 +171,13 @@ def test_drill_prompts_fit_the_model_and_can_be_ones_own(tmp_path: Path) -> None
 )
 def test_defects_in_words(changes: dict[str, Any], reason: str) -> None:
     made = turn(1, **changes)
-    told = defect(made, Judgement(turn_id=made.turn_id, score=1.0), max_tokens=100, max_lag=8, live=0)
+    told = defect(made, Judgement(turn_id=made.turn_id, score=1.0), Settings(max_sample_tokens=100), live=0)
     assert reason in told and bool(told) == bool(reason)
 
 
 def test_no_provider_trains_on_images() -> None:
     shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]}
     made = turn(1, messages=[shown], image_spans=(ImageSpan(0, 1),))
-    how: dict[str, Any] = {"max_tokens": 100, "max_lag": 8, "live": 0}
     judged = Judgement(turn_id=made.turn_id, score=1.0)
-    assert "images" in defect(made, judged, **how, cloud=True)
-    assert not defect(made, judged, **how)
+    assert "images" in defect(made, judged, Settings(backend="tinker"), live=0)
+    assert not defect(made, judged, Settings(), live=0)

@@ -18,7 +18,7 @@ from openclaw_rl.shared.records import NextState, Sampling, VersionSpan
 from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
-from tests.learner.things import turn
+from tests.learner.things import ready, turn
 from tests.processes import Engine, run_engine
 
 ASKED = turn(1, question="Tell me about tides.", answer="**Tides** rise and fall.")
@@ -68,7 +68,7 @@ async def test_a_scripted_policy_judges_as_the_base_behind_every_chat(prompter: 
     ((question, sampling, options),) = engine.asked
     assert "Tell me about tides." in question and "No bold, please." in question and "role: user" in question
     assert (sampling.temperature, sampling.max_tokens) == (0.2, 80)
-    assert options == {"version": 0, "priority": Priority.JUDGE}
+    assert options == {"images": (), "version": 0, "priority": Priority.JUDGE}
     await judge.close()
     assert not engine.closed  # it is the learner's
 
@@ -150,7 +150,7 @@ async def test_a_question_that_does_not_fit_the_model_is_a_failed_vote(prompter:
     asker = EngineAsker(
         "policy",
         engine,
-        LazyPrompter.ready(prompter),
+        ready(prompter),
         settings(),
         version=0,
         own=False,  # type: ignore[arg-type]
@@ -214,8 +214,8 @@ async def test_a_scripted_engine_elsewhere_gets_no_secret(prompter: Prompter) ->
     outgoing = Outgoing.to_model(settings(), "", "http://10.0.0.7:30000")
     key = f"ghp_{'a1B2' * 9}"
     for one in (None, outgoing):
-        ready, given = LazyPrompter.ready(prompter), settings(judge_max_tokens=80)
-        asker = EngineAsker("engine", engine, ready, given, version=None, own=False, outgoing=one)  # type: ignore[arg-type]
+        lazy, given = ready(prompter), settings(judge_max_tokens=80)
+        asker = EngineAsker("engine", engine, lazy, given, version=None, own=False, outgoing=one)  # type: ignore[arg-type]
         await asker.ask(f"Was {key} right?")
     assert [key in question for question, *_ in engine.asked] == [True, False]
     assert "Was [SECRET] right?" in engine.asked[-1][0]
