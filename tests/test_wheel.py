@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from openclaw_rl.shared.process import claim_port
-from tests.processes import end, wait_until_ready
+from tests.processes import HTTP, end, wait_until_ready
 
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "a-key-for-the-wheel"
@@ -96,7 +95,7 @@ def test_the_installed_service_chats_in_a_folder_with_packages_named_as_its_room
     with _served(installed, crowded, "--no-train") as url:
         question = {"model": "policy", "messages": [{"role": "user", "content": "12 + 30 = ?"}], "max_tokens": 8}
         headers = {"Authorization": f"Bearer {KEY}"}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=question, headers=headers, timeout=60.0)
+        answer = HTTP.post(f"{url}/v1/chat/completions", json=question, headers=headers, timeout=60.0)
         assert answer.status_code == 200 and answer.json()["choices"][0]["message"]["content"]
 
 

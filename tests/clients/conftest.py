@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import anthropic
 import openai
 import pytest
 
 from openclaw_rl.shared.records import Turn
 from tests.clients.engine_log import LoggedEngine, run_logged_engine
 from tests.processes import Engine, Proxy, run_proxy
+
+if TYPE_CHECKING:
+    import anthropic
 
 
 class Captured:
@@ -50,6 +53,8 @@ def openai_client(captured: Captured) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="session")
 def anthropic_client(captured: Captured) -> Iterator[anthropic.Anthropic]:
     """The official `anthropic` client."""
+    import anthropic  # takes seconds: only in the worker that needs it
+
     proxy = captured.proxy
     with anthropic.Anthropic(base_url=proxy.url, api_key=proxy.key, max_retries=0) as client:
         yield client

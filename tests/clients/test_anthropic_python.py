@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from tests.clients.conftest import Captured
 from tests.clients.engine_log import ENDLESS
 from tests.clients.words import ANTHROPIC_TOOLS, PATHS, THOUGHT, TWO_CALLS
+
+if TYPE_CHECKING:
+    import anthropic
 
 BOTH = pytest.mark.parametrize("stream", [False, True])
 
@@ -139,6 +141,8 @@ def test_a_client_that_leaves_ends_the_decoding(anthropic_client: anthropic.Anth
 
 
 def test_errors_are_the_clients_own(anthropic_client: anthropic.Anthropic, captured: Captured) -> None:
+    import anthropic
+
     hello = [user("Hello.")]
     with pytest.raises(anthropic.NotFoundError) as unknown:
         ask(anthropic_client, False, hello, model="claude-unknown")
@@ -167,6 +171,8 @@ def test_errors_are_the_clients_own(anthropic_client: anthropic.Anthropic, captu
 def test_a_refusal_of_the_engine_keeps_its_status_and_its_wait(
     anthropic_client: anthropic.Anthropic, captured: Captured
 ) -> None:
+    import anthropic
+
     captured.engine.say(503)
     with pytest.raises(anthropic.APIStatusError) as busy:
         ask(anthropic_client, True, [user("Busy?")])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import openai
 
 from openclaw_rl.shared.records import Turn
@@ -25,6 +24,9 @@ from tests.fixtures.clients import (
     USER_ID,
     says,
 )
+
+if TYPE_CHECKING:
+    import anthropic
 
 CALL = 'Let me look.\n<tool_call>\n{"name": "read_file", "arguments": {"path": "beds.md"}}\n</tool_call>'
 RULES = "\nYou look after a garden's papers."

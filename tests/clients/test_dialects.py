@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
 import openai
 import pytest
@@ -15,6 +14,9 @@ from openclaw_rl.proxy.http.limits import LARGEST_BODY
 from tests.clients.conftest import Captured
 from tests.clients.engine_log import BROKEN
 from tests.clients.words import ANTHROPIC_TOOLS, CHAT_TOOLS, RESPONSES_TOOLS, TWO_CALLS
+
+if TYPE_CHECKING:
+    import anthropic
 
 CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "a.md"}}\n</tool_call>'
 

@@ -17,7 +17,7 @@ import pytest
 
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.normalize import normalize_chat
-from tests.processes import Proxy
+from tests.processes import HTTP, Proxy
 from tests.proxy.scripted_engine import scripted_service
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -147,13 +147,13 @@ def test_a_session_id_that_is_none(service: Proxy) -> None:
 )
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/rl/status", "/metrics", "/nowhere"])
 def test_without_the_key_nothing_is_told(service: Proxy, headers: dict[str, str], path: str) -> None:
-    response = httpx.get(service.url + path, headers=headers)
+    response = HTTP.get(service.url + path, headers=headers)
     assert refused(response, 401)["code"] == "invalid_api_key"
     assert response.headers["www-authenticate"] == "Bearer"
 
 
 def test_the_key_may_come_as_anthropic_clients_send_it(service: Proxy) -> None:
-    assert httpx.get(f"{service.url}/v1/models", headers={"x-api-key": service.key}).status_code == 200
+    assert HTTP.get(f"{service.url}/v1/models", headers={"x-api-key": service.key}).status_code == 200
 
 
 def test_routes_and_methods_that_do_not_exist(service: Proxy) -> None:

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from openclaw_rl.shared.files import read_json
-from tests.processes import ROOT, Engine
+from tests.processes import HTTP, ROOT, Engine
 
 
 def until(condition: Callable[[], Any], seconds: float = 40.0, *, what: str = "it") -> Any:
@@ -68,7 +68,7 @@ class Served:
 
     def answers(self) -> bool:
         try:
-            return httpx.get(f"{self.card()['url']}/readyz", timeout=2.0).status_code == 200
+            return HTTP.get(f"{self.card()['url']}/readyz", timeout=2.0).status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -185,7 +185,7 @@ def test_a_killed_proxy_comes_back_at_the_same_address(proxy_only: Served) -> No
     headers = {"authorization": f"Bearer {proxy_only.card()['key']}"}
 
     def restarts() -> int:
-        status = httpx.get(f"{proxy_only.card()['url']}/rl/status", headers=headers).json()
+        status = HTTP.get(f"{proxy_only.card()['url']}/rl/status", headers=headers).json()
         return int(status["processes"]["supervisor-proxy"]["detail"]["processes"]["proxy"]["restarts"])
 
     until(lambda: restarts() == 1, what="the supervisor's count")
@@ -233,10 +233,10 @@ def test_flags_reach_the_parts_whatever_the_file_says(tmp_path: Path, engine_ser
     with serving(tmp_path / "data", *of(engine_server), *flags) as served:
         card = served.card()
         headers = {"authorization": f"Bearer {card['key']}"}
-        models = httpx.get(f"{card['url']}/v1/models", headers=headers).json()["data"]
+        models = HTTP.get(f"{card['url']}/v1/models", headers=headers).json()["data"]
         assert "from-the-flag" in {model["id"] for model in models}
         assert '"id": "from-the-flag"' in served.text()
-        assert httpx.get(f"{card['url']}/rl/status", headers=headers).json()["capture"] is False
+        assert HTTP.get(f"{card['url']}/rl/status", headers=headers).json()["capture"] is False
 
 
 @pytest.mark.slow
@@ -246,14 +246,14 @@ def test_all_three_come_up_and_report(tmp_path: Path, policy_folder: Path) -> No
         headers = {"authorization": f"Bearer {card['key']}"}
 
         def status() -> dict[str, Any]:
-            answer: dict[str, Any] = httpx.get(f"{card['url']}/rl/status", headers=headers).json()
+            answer: dict[str, Any] = HTTP.get(f"{card['url']}/rl/status", headers=headers).json()
             return answer
 
         until(lambda: status()["processes"].get("learner", {}).get("alive"), what="the learner")
         assert {"engine", "proxy", "learner", "supervisor"} <= status()["processes"].keys()
         assert {path.name for path in (served.data / "logs").iterdir()} >= {"engine.log", "proxy.log", "learner.log"}
         body = {"model": "policy", "messages": [{"role": "user", "content": "2 + 2 = ?"}], "max_tokens": 8}
-        answer = httpx.post(f"{card['url']}/v1/chat/completions", json=body, headers=headers, timeout=60)
+        answer = HTTP.post(f"{card['url']}/v1/chat/completions", json=body, headers=headers, timeout=60)
         assert answer.json()["choices"][0]["message"]["role"] == "assistant"
         children = served.children()
         assert len(children) >= 3

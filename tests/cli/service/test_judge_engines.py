@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
@@ -25,7 +24,7 @@ from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.trainer_local.placement.place import place
 from tests.cli.commands.test_serve import serving, until
-from tests.processes import Engine
+from tests.processes import HTTP, Engine
 
 POLICY = str(EMBEDDED_POLICY)
 
@@ -142,7 +141,7 @@ class Talk:
     def _say(self, session: str, messages: list[dict[str, Any]]) -> dict[str, Any]:
         headers = {"authorization": f"Bearer {self.key}", "x-session-id": session}
         body = {"model": "policy", "messages": messages, "max_tokens": 4}
-        answer = httpx.post(f"{self.url}/v1/chat/completions", headers=headers, json=body, timeout=60.0)
+        answer = HTTP.post(f"{self.url}/v1/chat/completions", headers=headers, json=body, timeout=60.0)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
@@ -171,7 +170,7 @@ def test_a_service_starts_its_judges_engine_and_starts_it_again(engine_server: E
         assert judgement["judge"] == f"engine:{engine_server.policy}" and judgement["score"] is None
         assert ["boxed" in vote["failure"] or "empty" in vote["failure"] for vote in judgement["votes"]] == [True] * 2
         card = read_json(data / "run" / "judge.json")
-        assert card is not None and httpx.get(f"{card['url']}/health", timeout=5.0).status_code == 200
+        assert card is not None and HTTP.get(f"{card['url']}/health", timeout=5.0).status_code == 200
         first = engine()
         assert first is not None
         first.kill()

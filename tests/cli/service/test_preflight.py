@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from openclaw_rl import trainer_cloud
@@ -22,7 +21,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.shared.settings.sources import load
 from tests.cli.commands.test_serve import command, environment, refused, serving
-from tests.processes import ROOT
+from tests.processes import HTTP, ROOT
 from tests.trainer_cloud.stand_in import StandIn
 
 NOWHERE = "http://127.0.0.1:9"  # discard: nobody listens
@@ -202,7 +201,7 @@ def test_with_the_fallback_the_same_address_and_key_are_served(tmp_path: Path) -
         assert card["key"] == "mine"
         body: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
         headers = {"authorization": "Bearer mine"}
-        answer = httpx.post(f"{card['url']}/v1/chat/completions", json=body, headers=headers, timeout=60)
+        answer = HTTP.post(f"{card['url']}/v1/chat/completions", json=body, headers=headers, timeout=60)
         assert answer.status_code == 200
         assert (data / "fallback" / "journal.db").exists() and not (data / "journal.db").exists()
 

@@ -27,6 +27,7 @@ from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.process import claim_port
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
+from tests.processes import TLS
 from tests.proxy.scripted_engine import ScriptedEngine, scripted_service
 
 HELLO = {"messages": [{"role": "user", "content": "Hello."}], "max_tokens": 8}
@@ -168,7 +169,7 @@ async def served(
 
 
 def asking(url: str, key: str = "one") -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=30.0)
+    return httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=30.0, verify=TLS)
 
 
 async def test_each_key_has_places_of_its_own(

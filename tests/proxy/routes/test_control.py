@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import pytest
 
 from tests.fixtures.openclaw import CASES, FERN
-from tests.processes import Proxy
+from tests.processes import HTTP, Proxy
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -286,8 +285,8 @@ def test_metrics_speak_prometheus(service: Proxy) -> None:
 
 
 def test_health_needs_no_key(service: Proxy) -> None:
-    assert httpx.get(f"{service.url}/healthz").json() == {"status": "ok"}
-    ready = httpx.get(f"{service.url}/readyz")
+    assert HTTP.get(f"{service.url}/healthz").json() == {"status": "ok"}
+    ready = HTTP.get(f"{service.url}/readyz")
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "engine": "ok", "journal": "ok"})
 
 

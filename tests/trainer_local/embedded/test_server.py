@@ -24,11 +24,12 @@ from openclaw_rl.shared.records import Sampling
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.embedded.launch import command
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from tests.processes import HTTP
 from tests.trainer_local.serving import CONTEXT, END, Reference, close_to, collect, prompt, serving, wait_for
 
 
 def post(url: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{url}/generate", json=body, timeout=60)
+    return HTTP.post(f"{url}/generate", json=body, timeout=60)
 
 
 def events(response: httpx.Response) -> list[dict[str, Any]]:
@@ -38,7 +39,7 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
 
 
 def running(url: str) -> int:
-    info = httpx.get(f"{url}/model_info").json()
+    info = HTTP.get(f"{url}/model_info").json()
     return int(info["running"] + info["waiting"])
 
 
@@ -134,9 +135,9 @@ def test_prompt_scores_come_with_an_answer_too(url: str, model: Path) -> None:
 )
 def test_a_body_that_cannot_be_honoured_is_a_400_that_says_why(url: str, body: bytes, word: str) -> None:
     for path in ("/generate",):
-        answer = httpx.post(url + path, content=body)
+        answer = HTTP.post(url + path, content=body)
         assert answer.status_code == 400 and word in answer.json()["error"]["message"]
-    assert httpx.get(f"{url}/health").status_code == 200
+    assert HTTP.get(f"{url}/health").status_code == 200
 
 
 def test_a_prompt_that_does_not_fit_is_told_as_sglang_does(url: str) -> None:
@@ -272,18 +273,18 @@ def test_an_engine_whose_scheduler_fails_answers_and_asks_to_be_ended(
 ) -> None:
     asked_to_end = threading.Event()
     with serving(model, on_failure=asked_to_end.set) as (address, engine):
-        assert httpx.get(f"{address}/health").status_code == 200
+        assert HTTP.get(f"{address}/health").status_code == 200
         monkeypatch.setattr(engine.scheduler._queues, "next", lambda: 1 / 0)
         params = {"max_new_tokens": 2}
         assert post(address, input_ids=prompt(3), sampling_params=params).status_code == 503
         assert asked_to_end.wait(5)
-        assert httpx.get(f"{address}/health").status_code == 503
+        assert HTTP.get(f"{address}/health").status_code == 503
         assert post(address, input_ids=prompt(3), sampling_params=params).status_code == 503
 
 
 def test_a_live_version_that_cannot_be_loaded_leaves_the_base_serving(model: Path, tmp_path: Path) -> None:
     with serving(model, live=(4, str(tmp_path / "gone"))) as (address, _):
-        info = httpx.get(f"{address}/model_info").json()
+        info = HTTP.get(f"{address}/model_info").json()
         assert info["live"] == 0 and "gone" in info["live_error"]
         assert post(address, input_ids=prompt(3), sampling_params={"max_new_tokens": 2}).status_code == 200
 
@@ -297,7 +298,7 @@ def test_the_process_starts_from_its_command_line_and_ends_on_sigterm_at_once(
     with subprocess.Popen(words, env=os.environ | {"OPENCLAW_RL_PARENT_PID": str(os.getpid())}) as process:
         try:
             wait_for(lambda: _answers(f"http://127.0.0.1:{port}/health"), 60)
-            info = httpx.get(f"http://127.0.0.1:{port}/model_info").json()
+            info = HTTP.get(f"http://127.0.0.1:{port}/model_info").json()
             assert (info["live"], info["context_length"], info["openclaw_rl"]) == (2, 500, True)
             body = {
                 "input_ids": prompt(4),
@@ -314,6 +315,6 @@ def test_the_process_starts_from_its_command_line_and_ends_on_sigterm_at_once(
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url).status_code == 200
+        return HTTP.get(url).status_code == 200
     except httpx.TransportError:
         return False

@@ -19,11 +19,12 @@ from openclaw_rl.shared.records import Sampling
 from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine
 from openclaw_rl.trainer_local.models.loading import load_version
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
+from tests.processes import HTTP
 from tests.trainer_local.serving import Reference, close_to, collect, prompt, write_adapter, write_model
 
 
 def post(url: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{url}/generate", json=body, timeout=60)
+    return HTTP.post(f"{url}/generate", json=body, timeout=60)
 
 
 async def test_versions_on_disk_are_loaded_when_asked_for_and_the_oldest_makes_room(

@@ -24,7 +24,7 @@ from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
 from openclaw_rl.trainer_local.placement.memory import fraction_at
 from openclaw_rl.trainer_local.sglang.launch import FleetPlan
 from openclaw_rl.trainer_local.sglang.owner_client import owner_url
-from tests.processes import ROOT
+from tests.processes import HTTP, ROOT
 from tests.shared.faked_gpus import faked_smi, row
 from tests.trainer_local.serving import wait_for
 
@@ -49,7 +49,7 @@ class Keeper:
 
 def get(port: int | str, path: str) -> None:
     try:
-        httpx.get(f"http://127.0.0.1:{port}{path}", timeout=5)
+        HTTP.get(f"http://127.0.0.1:{port}{path}", timeout=5)
     except httpx.HTTPError:
         assert path == "/end"
 
@@ -161,7 +161,7 @@ def test_the_owner_of_a_fake_server_says_where_it_listens_while_it_runs(tmp_path
     card = tmp_path / "run" / "card.json"
     with kept(tmp_path, [[]], "--card", str(card)) as keeper:
         keeper.started(1)
-        refused = httpx.post(f"{owner_url(card)}/load", json={"version": 1})
+        refused = HTTP.post(f"{owner_url(card)}/load", json={"version": 1})
         assert refused.status_code == 400 and "path" in refused.json()["message"]
         keeper.process.send_signal(signal.SIGTERM)
         assert keeper.process.wait(60) == 0
