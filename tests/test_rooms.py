@@ -89,6 +89,19 @@ def test_import_strings_resolve(room: str, name: str) -> None:
         assert attribute in {getattr(node, "name", "") for node in tree.body}
 
 
+NAMED_ELSEWHERE = {
+    ("evaluation", "openclaw_rl.cli.main"),  # a service of its own, in a process
+    ("evaluation", "openclaw_rl.learner.judge.rules.rules:RuleJudge"),  # the judge that its placebos spoil
+    ("trainer_local", "openclaw_rl.learner.main"),  # the program that torchrun starts again on each rank
+}
+"""The modules of other rooms that a middle room names by a string."""
+
+
+def test_middle_rooms_do_not_name_each_other_by_strings() -> None:
+    strings = ((room, name) for room, name in _import_strings() if room not in ("shared", "cli"))
+    assert {one for one in strings if one[1].split(".")[1] not in (one[0], "shared")} == NAMED_ELSEWHERE
+
+
 def test_backends_name_a_room_each() -> None:
     """No backend takes its engine from the room of another: rooms do not import each other by strings either."""
     for name, backend in BACKENDS.items():

@@ -16,7 +16,7 @@ from openclaw_rl.trainer_cloud.provider import CloudError
 _STATUS = re.compile(r"(?:with status |\(status |status code |Error code: |\(HTTP |^HTTP )(\d{3})")
 _CAUSE = re.compile(r"^\s*Cause: (.+)$", re.M)
 _KEY = re.compile(r"\b(?:fw_|tml-)\w{6,}")
-_BILLING = re.compile(r"suspend|billing|spending limit|insufficient (?:funds|credit)|credit|balance|payment", re.I)
+_BILLING = re.compile(r"suspend|billing|spending limit|insufficient (?:funds|credit)|credit|\bbalance\b|payment", re.I)
 _UNCLEAR = (408, 409, 410, 425)
 """Statuses that say nothing of the request itself."""
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)

@@ -47,7 +47,7 @@ class _FeedbackBody(_Action):
     thumb: Literal["up", "down"] | None = None
     text: str = ""
     source: Any = None
-    feedback_id: Annotated[str, Meta(pattern="^fb_[A-Za-z0-9]{8,64}$")] | None = None
+    feedback_id: Annotated[str, Meta(pattern=r"\Afb_[A-Za-z0-9]{8,64}\Z")] | None = None
 
 
 class _OutcomeBody(_Action):

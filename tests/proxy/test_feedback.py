@@ -59,12 +59,15 @@ def test_feedback_that_is_sent_twice_counts_once(service: Proxy) -> None:
     said = {"turn_id": turn, "score": 1, "feedback_id": "fb_0123456789abcdef", "source": "command"}
     with service.client() as client:
         answers = [client.post("/rl/feedback", json=said).json() for _ in range(2)]
-        wrong = client.post("/rl/feedback", json=said | {"feedback_id": "mine"})
+        wrong = [
+            client.post("/rl/feedback", json=said | {"feedback_id": one})
+            for one in ("mine", said["feedback_id"] + "\n")
+        ]
     assert answers[0] == answers[1] and answers[0]["feedback_id"] == said["feedback_id"]
     assert [(one.feedback_id, one.source) for one in service.journal().feedback_for(turn)] == [
         (said["feedback_id"], "extension")
     ]
-    assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "feedback_id"
+    assert [(one.status_code, one.json()["error"]["param"]) for one in wrong] == [(400, "feedback_id")] * 2
 
 
 def test_feedback_after_the_end_belongs_to_the_last_main_turn(service: Proxy) -> None:

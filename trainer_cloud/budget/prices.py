@@ -99,25 +99,26 @@ def _read(path: Path, name: str) -> tuple[dict[tuple[str, str], Price], dict[str
                 f'as [tinker."Qwen/Qwen3-8B"], and providers are {" and ".join(PROVIDERS)}'
             )
         for model, fields in models.items():
-            place = f"{name}{_line(text, [provider, model])}: {provider}.{model}"
             if model == "note" and isinstance(fields, str):
                 notes[provider] = fields
             elif isinstance(fields, dict):
-                entries[provider, model] = _price(fields, place, text, [provider, model], name)
+                entries[provider, model] = _price(fields, text, [provider, model], name)
             else:
+                place = f"{name}{_line(text, [provider, model])}: {provider}.{model}"
                 raise ConfigError(f'{place} is no table; a model is one: [{provider}."{model}"]')
     return entries, notes
 
 
-def _price(fields: Mapping[str, Any], place: str, text: str, path: list[str], name: str) -> Price:
+def _price(fields: Mapping[str, Any], text: str, path: list[str], name: str) -> Price:
     try:
         price = msgspec.convert(fields, Price)
     except msgspec.ValidationError as error:
-        field = re.findall(r"\w+", str(error))[-1]
-        where = f"{name}{_line(text, [*path, field])}: {'.'.join(path)}: {field} = {fields[field]!r}"
+        named = re.search(r"`(?:\$\.)?([^`]*)`\Z", str(error))  # the field at fault, or the one that is unknown
+        field = named[1] if named else ""
+        where = f"{name}{_line(text, [*path, field])}: {'.'.join(path)}: {field} = {fields.get(field)!r}"
         raise ConfigError(f"{where}: {error}; {_FIELDS}") from error
     if all(getattr(price, kind) is None for kind in PRICED):
-        raise ConfigError(f"{place} says no price; {_FIELDS}")
+        raise ConfigError(f"{name}{_line(text, path)}: {'.'.join(path)} says no price; {_FIELDS}")
     return price
 
 

@@ -52,6 +52,7 @@ def test_a_file_of_ones_own_replaces_single_models(tmp_path: Path) -> None:
         ('[tinker."a/b"]\nsample = 1\ntrain = "much"', ["line 3", "tinker.a/b: train", "'much'"]),
         ('[tinker."a/b"]\nsample = -1', ["line 2", "sample = -1"]),
         ('\n[tinker."a/b"]\nprice = 1\nsample = 1', ["line 3", "unknown field `price`", "prefill"]),
+        ('[tinker."a/b"]\nsample = 1\nin-put = 2', ["line 3", "in-put = 2", "unknown field"]),
         ('[tinker."a/b"]\nsource = "me"', ["line 1", "says no price"]),
         ('[tinker."a/b"]\nsample = 1\nas_of = "today"', ["line 3", "as_of", "a date such as"]),
         ('[tonker."a/b"]\nsample = 1', ["line 1", "'tonker'", "tinker and fireworks"]),
