@@ -28,16 +28,30 @@ class Broken(ConnectionError):
 
 
 class _Reader(asyncio.StreamReader):
-    """The bytes of a connection. `idle` from a time on (of the monotonic clock): no request is on its way, so that what
-    comes is `stray`.
+    """The bytes of a connection, up to its end or a `failure`. `idle` since a time (of the monotonic clock): no answer
+    is due, so that what comes is `stray`.
     """
 
     idle: float | None = None
     stray = False
+    failure: Exception | None = None
 
     def feed_data(self, data: Any) -> None:
         self.stray = self.stray or self.idle is not None
-        super().feed_data(data)
+        if self.failure is None:
+            super().feed_data(data)
+
+    def set_exception(self, exc: Exception) -> None:
+        """End here; what has come before is read first."""
+        if self.failure is None:
+            self.failure = exc
+            self.feed_eof()
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False  # a connection that the server closes is closed here too, and not when it is next needed
 
 
 class _Connection(NamedTuple):
@@ -47,7 +61,7 @@ class _Connection(NamedTuple):
     def usable(self) -> bool:
         """True if a request may be sent on it."""
         reader = self.reader
-        lost = reader.stray or reader.at_eof() or reader.exception() is not None or self.transport.is_closing()
+        lost = reader.stray or reader.at_eof() or reader.failure is not None or self.transport.is_closing()
         return not lost and time.monotonic() - (reader.idle or 0.0) < KEEP_SECONDS
 
     def close(self) -> None:
@@ -127,7 +141,7 @@ class HttpClient:
         reader = _Reader(limit=_HIGH_WATER // 2, loop=loop)
         async with asyncio.timeout(_CONNECT_SECONDS):
             transport, _ = await loop.create_connection(
-                lambda: asyncio.StreamReaderProtocol(reader, loop=loop), self._host, self._port, ssl=self._tls
+                lambda: _Protocol(reader, loop=loop), self._host, self._port, ssl=self._tls
             )
         return _Connection(reader, transport)
 
@@ -192,20 +206,27 @@ class Reply:
 
     async def _more(self) -> None:
         assert self._parser is not None
+        reader = self._connection.reader
+        data = await reader.read(_HIGH_WATER)
         try:
-            data = await self._connection.reader.read(_HIGH_WATER)
             self._parser.feed_data(data)
-        except (Broken, TimeoutError):
-            raise
-        except OSError as error:
-            raise Broken(str(error)) from error
         except httptools.HttpParserError as error:
-            raise Broken(f"that is not HTTP: {error}") from error
-        self.complete = self.complete or (not data and self.status > 0 and not self._delimited)
-        if not data and not self.complete:
-            raise Broken("the server closed the connection")
+            if not self.complete:
+                raise Broken(f"that is not HTTP: {error}") from error
+            reader.stray = True  # after the answer
+        if data or self.complete:
+            return
+        self.complete = reader.failure is None and self.status > 0 and not self._delimited
+        if isinstance(reader.failure, Broken | TimeoutError):
+            raise reader.failure
+        if not self.complete:
+            raise Broken(str(reader.failure or "the server closed the connection")) from reader.failure
 
     # What httptools calls
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self._connection.reader.stray = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() in (b"content-length", b"transfer-encoding"):
@@ -214,14 +235,16 @@ class Reply:
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         status = self._parser.get_status_code()
-        if status >= 200:  # what comes before is no answer yet (RFC 9110, 15.2)
+        if status >= 200 and not self.complete:  # what comes before is no answer yet (RFC 9110, 15.2)
             self.status = status
 
     def on_body(self, data: bytes) -> None:
-        self._chunks.append(data)
+        if not self.complete:
+            self._chunks.append(data)
 
     def on_message_complete(self) -> None:
-        if self.status:
+        if self.status and not self.complete:
             assert self._parser is not None
             self.complete = True
+            self._connection.reader.idle = time.monotonic()
             self._keeps = self._delimited and bool(self._parser.should_keep_alive())

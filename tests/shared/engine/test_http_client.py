@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -217,3 +219,67 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
         pass
     with pytest.raises(OSError):
         await HttpClient(f"http://127.0.0.1:{port}").send("GET", "/")
+
+
+async def test_what_came_before_a_reset_is_read() -> None:
+    """The server answers and resets the connection before the client, which is busy, has read."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _request(reader)
+        writer.write(_whole(b"answer"))
+        await asyncio.sleep(0.05)
+        own = writer.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    async with _server(serve) as port:
+        client = HttpClient(f"http://127.0.0.1:{port}")
+        reply = await client.send("POST", "/")
+        await asyncio.sleep(0.2)
+        assert (await reply.head(), await reply.body()) == (200, b"answer")
+        reply.close()
+        client.close()
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+async def test_a_second_answer_to_one_request_is_never_that_of_the_next(pause: float) -> None:
+    connections: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(1)
+        while True:
+            _, body = await _request(reader)
+            writer.write(_whole(body))
+            await asyncio.sleep(pause)
+            writer.write(_whole(b"of another"))
+
+    async with _server(serve) as port:
+        client = HttpClient(f"http://127.0.0.1:{port}")
+        answers = []
+        for body in (b"one", b"two"):
+            reply = await client.send("POST", "/", body)
+            answers.append((await reply.head(), await reply.body()))
+            await asyncio.sleep(2 * pause)
+            reply.close()
+        client.close()
+    assert answers == [(200, b"one"), (200, b"two")] and len(connections) == 2
+
+
+async def test_connections_that_the_server_closes_are_closed_at_once() -> None:
+    server_side: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_side.append(writer)
+        await _request(reader)
+        writer.write(_whole(b""))
+        writer.write_eof()
+        assert await reader.read() == b"", "the client closes its side too"
+        server_side.remove(writer)
+
+    async with _server(serve) as port:
+        client = HttpClient(f"http://127.0.0.1:{port}")
+        await _fetch(client)
+        async with asyncio.timeout(5.0):
+            while server_side:
+                await asyncio.sleep(0.01)
+        client.close()
