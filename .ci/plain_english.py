@@ -21,6 +21,8 @@ BANNED = {
     r"\bsomebody\b": "the caller, the user, another program",
     r"\bwhoever\b": "the caller, anyone who",
     r"\bone's own\b": "your own",
+    r"\bgo(?:es)? on\b": "continue",
+    r"(?<![.\w\"`])beside\b(?! *[=:\"`])": "next to",
     r"\bso long as\b|, so long\b": "while",
     r"\breckon(?:s|ed|ing)?\b": "estimate",
     r"\bwhere is trained\b": "the training endpoint",

@@ -68,7 +68,7 @@ async def converse(
         conversation.interactions.append(interaction)
         if heard is not None:
             await heard(interaction)
-        if reaction.mood == "thanks" or not persona.goes_on():
+        if reaction.mood == "thanks" or not persona.continues():
             break
     return conversation
 

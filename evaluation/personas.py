@@ -88,7 +88,7 @@ class Persona(ABC):
         """True if their client streams this conversation: half of them are streamed."""
         return self._random.random() < 0.5
 
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """True if they react to a second try, as to most."""
         return self._random.random() < 0.6
 

@@ -120,7 +120,7 @@ class Versions:
             guard={"passed": True, "reason": "", "resumed": str(source)},
         )
         await self._journal.commit_version(version)
-        log.info("training goes on from %s, as version 1", source)
+        log.info("training continues from %s, as version 1", source)
 
     async def follow(self) -> PolicyVersion:
         """Bring the trainer's weights to the live version, if they are not."""
@@ -146,7 +146,7 @@ class Versions:
         return Candidate(number=number, checkpoint=await self._trainer.save(str(self._folder / str(number))))
 
     async def show(self, candidate: Candidate) -> None:
-        """Let the engine have a candidate beside the live version, so that it can be probed. Raises `EngineError`."""
+        """Let the engine have a candidate next to the live version, so that it can be probed. Raises `EngineError`."""
         assert self._trainer is not None, "only a learner with a trainer makes versions"
         if (await self._engine.info()).beside:
             async with self._weights:

@@ -170,4 +170,4 @@ class JudgeError(OpenClawRLError):
 
 
 class JudgeAway(OpenClawRLError):
-    """The judge's provider, engine or model cannot be had now: no vote was cast, and the turn goes on waiting."""
+    """The judge's provider, engine or model cannot be had now: no vote was cast, and the turn keeps waiting."""

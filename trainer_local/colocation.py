@@ -100,7 +100,7 @@ class AlternatingTrainer:
             await asyncio.sleep(_LOOK_SECONDS)
         raise TrainerAway(
             f"No step could be made in {WAIT_SECONDS:.0f} s: it needs memory that SGLang lends only while it has "
-            "nothing to do. Its samples are kept. Training beside the conversations needs a second GPU, a smaller "
+            "nothing to do. Its samples are kept. Training during conversations needs a second GPU, a smaller "
             "model, or shorter turns (max_sample_tokens): see docs/gpu.md"
         )
 

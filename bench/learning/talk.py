@@ -71,7 +71,7 @@ class Lane:
         self.complaints += reaction.mood == "complaint"
         self._messages.append({"role": "user", "content": reaction.text})
         await self._answer()
-        over = self._reactions >= MAX_REACTIONS or reaction.mood == "thanks" or not self._user.goes_on()
+        over = self._reactions >= MAX_REACTIONS or reaction.mood == "thanks" or not self._user.continues()
         if over:
             self._messages = []
 

@@ -225,7 +225,7 @@ class Rollouts:
         except EngineError as error:
             if error.status != 404:
                 raise
-            log.warning("the step goes on without anchors: %s", error)
+            log.warning("the step continues without anchors: %s", error)
             self.progress.note(ANCHORS, f"left out, the engine no longer has the base: {error}")
             return []
         self.progress.note(ANCHORS, "")

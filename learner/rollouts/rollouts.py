@@ -127,7 +127,7 @@ async def make_rollouts(context: RolloutContext, hook: Hook | None) -> list[Samp
         samples, wrong = checked_samples(given, vocab_size, settings.learning.max_sample_tokens, taken)
     except (HookFailed, ContextLengthExceeded) as error:
         samples, wrong = [], [str(error)]
-    note = f"{wrong[0]} ({len(wrong)} left out; the step goes on without)" if wrong else ""
+    note = f"{wrong[0]} ({len(wrong)} left out; the step continues without)" if wrong else ""
     if note:
         log.warning("%s %s: %s", ROLLOUT, settings.learning.custom_rollout, note)
     progress.note(ROLLOUT, note)

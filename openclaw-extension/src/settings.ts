@@ -33,7 +33,7 @@ export function readSettings(given: Record<string, unknown> | undefined, config:
   if (mode !== undefined && mode !== "async") {
     throw new SettingsError(
       `trainingMode is ${JSON.stringify(mode)}, but openclaw-rl trains in one way only: "async", in the background ` +
-        'while the chat goes on. Write "async" or leave the setting out.',
+        'while the chat continues. Write "async" or leave the setting out.',
     );
   }
   const url = either(written, "url", (value) => serviceUrl(text(value, "url")));

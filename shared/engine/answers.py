@@ -28,7 +28,7 @@ _LIMIT = re.compile(r"(?:context length|context_length)\D{0,40}(\d+)", re.IGNORE
 _LABEL = re.compile(r"(?:policy-v)?(\d+)(?:[.-][0-9a-f]+)?")
 _DRAIN_SECONDS = 0.2
 _ID_IN_USE = "Duplicate request ID"
-"""SGLang goes on with a cut-off answer until it checks for a listener, every four seconds (0.5.23)."""
+"""SGLang continues a cut-off answer until it checks for a listener, every four seconds (0.5.23)."""
 _ID_IN_USE_SECONDS = 15.0
 _PAUSE = 0.25
 

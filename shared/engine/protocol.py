@@ -126,7 +126,7 @@ class Engine(Protocol):
         ...
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
-        """Make a checkpoint folder known as `version`, beside the versions already there; with `live` new requests use
+        """Make a checkpoint folder known as `version`, next to the versions already there; with `live` new requests use
         it.
 
         Idempotent: loading the same number from the same path again only changes which one is live.

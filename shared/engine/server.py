@@ -2,7 +2,7 @@
 
 Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /health`, `/model_info` (and its old name
 `/get_model_info`). Differences from SGLang: prompts are token ids only (`input_ids`); streamed events carry no text;
-`weight_version` in a request asks for a version; a weight update loads beside the old version instead of over it.
+`weight_version` in a request asks for a version; a weight update loads next to the old version instead of over it.
 """
 
 from __future__ import annotations

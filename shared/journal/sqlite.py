@@ -194,7 +194,7 @@ class Database:
     def _explain(self, action: str, error: sqlite3.Error) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _NO_ROOM:
-            remedy = "free some disk space (nothing acknowledged was lost, and writing goes on once there is room)"
+            remedy = "free some disk space (nothing acknowledged was lost, and writing continues once there is room)"
         elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             remedy = f"another process has held it for {BUSY_SECONDS:.0f} s; see which one has the file open"
         elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):

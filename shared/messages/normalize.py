@@ -9,8 +9,8 @@ nothing of that gets past here. A canonical message is a plain dict:
                  (`shared.messages.images`), no two of text in a row: they are tokenized as one
     reasoning    text, assistant only, absent when empty
     tool_calls   [{id, name, arguments}], assistant only, absent when empty; arguments are an object, or the very text
-                 when a model wrote something that is no JSON object: the conversation goes on, and the policy sees what
-                 was really written
+                 when a model wrote something that is no JSON object: the conversation continues, and the policy sees
+                 what was really written
     tool_call_id, name    as sent
 
 Slash commands that a client put into one user message with other words (OpenClaw does, of messages in a row) become

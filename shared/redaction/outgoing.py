@@ -1,7 +1,7 @@
 """Texts for a cloud backend or another provider's model, with what the setting `cloud_redact` says taken out.
 
 The same text always becomes the same, so that a conversation's prompts keep beginning with each other. What the policy
-itself said is left as it was sampled: the provider sampled it, and the next prompt goes on from its tokens. That is
+itself said is left as it was sampled: the provider sampled it, and the next prompt continues its tokens. That is
 remembered, not looked up: after a restart it is written again, and redacted, like everything else.
 
 Images go as they are.

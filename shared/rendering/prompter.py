@@ -170,7 +170,7 @@ class Prompter:
         )
 
     async def render_async(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
-        """`render`, in a thread when there is much that was never encoded before, so that the event loop goes on."""
+        """`render`, in a thread when there is much that was never encoded before, which would block the event loop."""
         if self.is_cold(chat, thinking=thinking):
             return await asyncio.to_thread(self.render, chat, hint=hint, thinking=thinking)
         return self.render(chat, hint=hint, thinking=thinking)

@@ -47,7 +47,7 @@ LIMITS = (
     DailyLimit("cloud_daily_steps", "learning", frozenset(["step"]), "steps"),
     DailyLimit("cloud_daily_chat_tokens", "chat", _TOKENS, "tokens"),
 )
-_UNAFFECTED: dict[Purpose, str] = {"learning": "Chat goes on", "chat": "Learning has its own limits"}
+_UNAFFECTED: dict[Purpose, str] = {"learning": "Chat continues", "chat": "Learning has its own limits"}
 
 _OTHERS = "others"
 
@@ -194,7 +194,7 @@ class Budget:
             wanted,
             f"Today's limit {limit.setting} = {most} is used up: {limit.purpose} has spent {had} {limit.unit} at cloud "
             f"providers, and the next request takes up to {wanted} more.{whole} {_UNAFFECTED[limit.purpose]}. The day "
-            f"ends at 00:00 UTC, in {minutes // 60} h {minutes % 60:02d} min; to go on now, raise {limit.setting} "
+            f"ends at 00:00 UTC, in {minutes // 60} h {minutes % 60:02d} min; to continue now, raise {limit.setting} "
             "(0: no limit) and start the service again.",
             "budget",
             retry_after=seconds,

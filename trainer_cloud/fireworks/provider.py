@@ -72,7 +72,7 @@ class Fireworks:
         # deployment: it scores by forward passes.
         preflight.check_key(self._settings)
         if self._training is not None:
-            return await self._beside_training(path)
+            return await self._learner_sampler(path)
         if self._dedicated:
             self._serves = True
             await self._deployment.load(path)
@@ -163,7 +163,7 @@ class Fireworks:
         await self._deployment.ready()
         return await self._job.url(rank, self._deployment.id)
 
-    async def _beside_training(self, path: str) -> Sampler:
+    async def _learner_sampler(self, path: str) -> Sampler:
         """A sampler in the process that trains."""
         served = None if self._dedicated else self._served("training", path)
         training = self._training

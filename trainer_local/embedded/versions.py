@@ -111,7 +111,7 @@ class LoadedVersions:
             self._evict()
 
     def load(self, number: int, path: str) -> Future[Version]:
-        """Read a folder as version `number`, beside what is there; a failure (`CheckpointError`) changes nothing.
+        """Read a folder as version `number`, next to what is there; a failure (`CheckpointError`) changes nothing.
 
         The version is marked as in use until `release`.
         """

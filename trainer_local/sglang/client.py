@@ -265,7 +265,7 @@ class SglangEngine:
             return
         if not live and not self._facts.get("enable_lora"):
             raise EngineError(
-                f"the engine at {self.url} holds one version: it cannot load {version} beside it", status=400
+                f"the engine at {self.url} holds one version: it cannot load {version} next to it", status=400
             )
         try:
             await self._owner().load(version, path, live=live)

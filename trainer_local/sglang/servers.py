@@ -32,7 +32,7 @@ class Servers:
 
     async def find(self) -> dict[str, Any]:
         """`/model_info` of a server, once it is known which there are. Of several, only those that answer count: the
-        others go on while one is starting again.
+        others continue while one is starting again.
         """
         away: list[str] = []
         try:
@@ -75,7 +75,7 @@ class Servers:
         await self.each(lambda server: server.command(path, fields, seconds))
 
     async def set_label(self, label: str) -> None:
-        """Change the `weight_version` that every server reports; requests in flight go on."""
+        """Change the `weight_version` that every server reports; requests in flight continue."""
         await self.command("/update_weight_version", relabel(label))
 
     async def busy(self) -> bool:

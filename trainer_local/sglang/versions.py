@@ -204,10 +204,10 @@ class Adapters:
 
 
 class FullWeights:
-    """The one set of weights of an SGLang without adapters, changed while chat goes on.
+    """The one set of weights of an SGLang without adapters, changed while chat continues.
 
     A change retracts the requests in flight (their KV is dropped and computed again), empties the cache, and lets them
-    go on with the new weights: each answer says from which token on (`weight_versions`).
+    continue with the new weights: each answer says from which token on (`weight_versions`).
     """
 
     def __init__(self, servers: Servers, store: VersionStore, server_info: Mapping[str, Any]) -> None:
@@ -254,7 +254,7 @@ class FullWeights:
         await self._servers.each(_continue)
 
     async def recover(self) -> None:
-        """Undo a change that is still open, since its owner was killed, and let paused servers go on."""
+        """Undo a change that is still open, since its owner was killed, and let paused servers continue."""
         found = await asyncio.gather(*map(_end_session, self._servers.all))
         if any(found):
             await self.restore(max(0, version_number(self._servers.labels[0])))
@@ -262,7 +262,7 @@ class FullWeights:
             await self._servers.each(_continue)
 
     async def restore(self, version: int) -> None:
-        """Have every server that is there read version `version` again and go on. Where that fails, it is marked as
+        """Have every server that is there read version `version` again and continue. Where that fails, it is marked as
         broken, and left to be started again.
         """
         path = self._store.folder(version)

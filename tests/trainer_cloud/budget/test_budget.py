@@ -60,7 +60,7 @@ def test_the_message_says_which_limit_how_much_until_when_and_what_to_do(tmp_pat
     error = caught.value
     assert (error.trouble, error.undone, error.passes) == ("budget", True, True)
     assert error.retry_after == 5.5 * 3600
-    for words in ("cloud_daily_train_tokens = 1000", "spent 800", "300 more", "5 h 30 min", "Chat goes on"):
+    for words in ("cloud_daily_train_tokens = 1000", "spent 800", "300 more", "5 h 30 min", "Chat continues"):
         assert words in str(error)
     assert spent(ours) == {("learning", "train"): 800}
     ours.reserve("learning", {"prefill": 200})  # to the last token
