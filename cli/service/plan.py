@@ -1,4 +1,4 @@
-"""The parts of a service, worked out once from its settings; `serve`, its children, `doctor` and `demo` take them."""
+"""The parts of a service, worked out once from its settings, for `serve` and `demo`."""
 
 from __future__ import annotations
 

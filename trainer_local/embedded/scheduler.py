@@ -105,7 +105,7 @@ class Scheduler:
         """End a job as soon as the step under way is over."""
 
         def end() -> None:
-            if not job.ended:
+            if not job.ended and not self._stopping:  # else it ends with all others
                 self._end(job, Event(finish={"type": "abort", "message": "aborted by the client"}))
 
         with self._wake:
@@ -115,11 +115,15 @@ class Scheduler:
     def recent_prompts(self, version: Version) -> Future[list[list[int]]]:
         """The long prompts that this version saw last, to warm the cache of the version that takes over."""
         answer: Future[list[list[int]]] = Future()
+
+        def look() -> None:
+            answer.set_result([] if self._stopping else version.prefixes.recent(_LONG_PROMPT, _RECENT_TOKENS))
+
         with self._wake:
             if self._stopping:
-                answer.set_result([])
+                look()
             else:
-                self._inbox.append(lambda: answer.set_result(version.prefixes.recent(_LONG_PROMPT, _RECENT_TOKENS)))
+                self._inbox.append(look)
                 self._wake.notify()
         return answer
 
