@@ -112,7 +112,12 @@ class EngineClient:
         """Remember what the engine's `/model_info` says. Raises `EngineError` where it is none of ours."""
         if not facts.get("openclaw_rl"):
             raise EngineError(f"the engine at {self.url} is another program than the one expected there", status=501)
-        self._info = msgspec.convert(facts, EngineInfo)
+        try:
+            self._info = msgspec.convert(facts, EngineInfo)
+        except msgspec.ValidationError as error:
+            raise EngineError(
+                f"the engine at {self.url} is of another version than this: {error}", status=501
+            ) from error
         return self._info
 
     async def close(self) -> None:
