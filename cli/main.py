@@ -16,12 +16,12 @@ COMMANDS = {
     "demo": ("demo:demo", "Train the shipped policy on a simulated student, next to a control that does not train."),
     "eval": (
         "eval:evaluate_policy",
-        "Measure a policy (conversation, coding, tool use) over seeds; compare versions, folders and learning arms.",
+        "Measure a policy with several seeds; compare versions, model folders, and runs with and without training.",
     ),
     "status": ("status:status", "Show the state of the service: version, turns, backlog, processes."),
     "sessions": (
         "sessions:sessions",
-        "List the sessions: main and side turns, turns with a next state (settled), trained turns.",
+        "List the sessions with the numbers of their main, side, settled (with a next state) and trained turns.",
     ),
     "why": ("why:why", "Explain one turn: how it was placed, judged and learned from, or why it was not."),
     "feedback": ("feedback:feedback", "Give feedback on an answer; it overrides every judge."),
@@ -31,7 +31,7 @@ COMMANDS = {
     "rollback": ("rollback:rollback", "Serve an older version again, within seconds, and continue learning from it."),
     "import": (
         "import_:import_files",
-        "Import conversations with other models; the policy scores their answers, which train as off-policy turns.",
+        "Import conversations that other models had; the policy scores the answers, so that they can train off-policy.",
     ),
     "export": (
         "export:export",
@@ -59,7 +59,8 @@ COMMANDS = {
 _TAKES_SETTINGS = ("serve", "doctor", "estimate")
 _EPILOGS = dict.fromkeys(
     _TAKES_SETTINGS,
-    "Every setting is also a flag (--batch-size 4, --no-lora); openclaw-rl doctor lists and explains them.",
+    "Every setting is also a flag. The most used ones are --port, --model, --backend, --method, --data and --config "
+    "(the file of settings). openclaw-rl doctor lists and explains all of them.",
 ) | {
     "import": "docs/formats.md describes the files.",
     "export": "docs/formats.md describes the file and the redaction.",
@@ -83,7 +84,7 @@ class _Command(TyperCommand):
 
 app = typer.Typer(
     name="openclaw-rl",
-    help="Talk to your agent and it learns. Start with: openclaw-rl serve",
+    help="Serve a model and train it on your conversations. Start with: openclaw-rl serve",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
