@@ -148,7 +148,7 @@ class Versions:
     async def show(self, candidate: Candidate) -> None:
         """Let the engine have a candidate next to the live version, so that it can be probed. Raises `EngineError`."""
         assert self._trainer is not None, "only a learner with a trainer makes versions"
-        if (await self._engine.info()).beside:
+        if (await self._engine.info()).several_versions:
             async with self._weights:
                 await self._trainer.publish(candidate.checkpoint, candidate.number, self._engine, live=False)
 

@@ -116,7 +116,7 @@ class Guard:
         """The verdict on the rewards of samples, before version `live` learns from them. `batch` names all turns of
         the batch. The newest are scored first, as far as the token budget goes.
         """
-        if not self._settings.guard.enabled or not (await self._engine.info()).beside:
+        if not self._settings.guard.enabled or not (await self._engine.info()).several_versions:
             return GuardVerdict(True)
         started = time.monotonic()
         fits = await self._fitting()
@@ -171,7 +171,7 @@ class Guard:
         """
         if not self._settings.guard.enabled:
             return GuardVerdict(True)
-        if not (await self._engine.info()).beside:
+        if not (await self._engine.info()).several_versions:
             return GuardVerdict(True, "", {"not_probed": "the engine holds one version at a time"})
         started = time.monotonic()
         verdict = await self._likelihood(candidate, parent, batch)

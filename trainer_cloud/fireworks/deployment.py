@@ -1,9 +1,9 @@
 """A deployment at Fireworks that new weights are loaded into while it runs.
 
-It serves one set of weights at a time, so a `CloudEngine` over it knows one version (`Fireworks.beside`). The weights
-of an answer are known exactly: new weights are loaded when no answer of ours is under way, and requests that come
-meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not trained, which
-the trainer saves for it.
+It serves one set of weights at a time, so a `CloudEngine` over it knows one version (`Fireworks.several_versions`). The
+weights of an answer are known exactly: new weights are loaded when no answer of ours is under way, and requests that
+come meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not trained,
+which the trainer saves for it.
 
 The deployment owns the bucket that weights go through (Fireworks calls that PER_DEPLOYMENT), so trainers come and go
 while it serves.

@@ -69,7 +69,7 @@ FRESH_SECONDS = 0.5
 """How old what is known of the live version may be when a request is sent."""
 _GRACE_SECONDS = 10.0
 _START_SECONDS = 600.0  # SGLang reads a large model, and captures CUDA graphs
-_COOLING_TOPS = 128  # top logprobs at temperature 1 that give those at a lower one closely enough
+_COOLING_TOP_LOGPROBS = 128  # top logprobs at temperature 1 that give those at a lower one closely enough
 MAX_DOUBTS = 3
 """Times that a request may find its adapter gone."""
 MAX_FAILURES = 2
@@ -238,8 +238,8 @@ class SglangEngine:
         cooling = temperature != 1
         if temperature > 1:
             raise EngineError(f"the engine at {self.url} scores at temperatures up to 1 only", status=501)
-        tops_wanted = max(top_k, _COOLING_TOPS) if cooling else top_k
-        request = score_request(new_id("score"), len(prompt_ids), tops_wanted, fresh=fresh)
+        wanted = max(top_k, _COOLING_TOP_LOGPROBS) if cooling else top_k
+        request = score_request(new_id("score"), len(prompt_ids), wanted, fresh=fresh)
         ids = [*prompt_ids, *continuation_ids]
         sent = ids
         if images:
@@ -248,14 +248,16 @@ class SglangEngine:
         meta, raw, scored = await self._score(request, sent, version, priority)
         if images:
             check_read(raw, ids, self.url)
-        logprobs, tops = read_scores(meta, continuation_ids, self.url)
+        logprobs, top_logprobs = read_scores(meta, continuation_ids, self.url)
         slack: Sequence[float] = ()
         if cooling:
-            if len(tops) != len(logprobs) or not all(tops):
-                raise EngineError(f"the engine at {self.url} sent {len(tops)} top logprobs for {len(logprobs)} tokens")
-            pairs = [cooled(one, top, temperature) for one, top in zip(logprobs, tops, strict=True)]
+            if len(top_logprobs) != len(logprobs) or not all(top_logprobs):
+                raise EngineError(
+                    f"the engine at {self.url} sent {len(top_logprobs)} top logprobs for {len(logprobs)} tokens"
+                )
+            pairs = [cooled(one, top, temperature) for one, top in zip(logprobs, top_logprobs, strict=True)]
             logprobs, slack = [value for value, _ in pairs], [width for _, width in pairs]
-        return Scores(logprobs, scored, [top[:top_k] for top in tops] if top_k else (), slack)
+        return Scores(logprobs, scored, [top[:top_k] for top in top_logprobs] if top_k else (), slack)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """The owner does it."""
@@ -345,7 +347,7 @@ class SglangEngine:
             vocab_size=0,
             constrains=server.get("grammar_backend") not in (None, "none"),
             sees=bool(model.get("has_image_understanding")),
-            beside=adapters,
+            several_versions=adapters,
             trouble=held.trouble,
             transfer=self._way(),
         )

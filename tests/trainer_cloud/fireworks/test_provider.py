@@ -145,8 +145,8 @@ async def test_weights_that_were_trained_on_are_asked_for_where_they_are_served_
 ) -> None:
     training = await shared.train(rank=8, seed=3)
     path = await training.save_sampler("openclaw-rl-4-beef")
-    saved = await (await shared.sampler(path)).score(IDS, 2, tops=3)
-    assert saved.logprobs == [-1.5, -2.5] and [len(row) for row in saved.tops] == [3, 3]
+    saved = await (await shared.sampler(path)).score(IDS, 2, top_logprobs=3)
+    assert saved.logprobs == [-1.5, -2.5] and [len(row) for row in saved.top_logprobs] == [3, 3]
     await step(training)
     assert (await (await shared.sampler(path)).score(IDS, 2)).logprobs == [-1.0, -2.0]
     assert front.posts(COMPLETIONS)[-1].body["model"] == path
