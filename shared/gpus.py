@@ -46,8 +46,8 @@ class Gpu(msgspec.Struct, frozen=True):
     @property
     def taken(self) -> int:
         """Bytes that programs hold; 0 where it is so little that it may be the driver."""
-        held = self.memory - self.free
-        return held if held > DRIVERS * self.memory else 0
+        used = self.memory - self.free
+        return used if used > DRIVERS * self.memory else 0
 
     @property
     def description(self) -> str:

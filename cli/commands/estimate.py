@@ -40,7 +40,7 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
     """The estimate, ready for JSON: tokens of each kind and dollars, `unknown` the kinds without a price."""
     prices = Prices.load(settings.cloud.prices)
     dedicated = settings.engine.backend == "fireworks" and settings.cloud.fireworks.is_dedicated
-    price = None if dedicated else prices.of(settings.engine.backend, settings.engine.model)
+    price = None if dedicated else prices.for_model(settings.engine.backend, settings.engine.model)
     costs = Costs(settings, workload)
     step, judging = costs.step(), costs.judging()
     chat_day, learning_day = costs.chat_day, costs.learning_day()

@@ -121,7 +121,7 @@ class FireworksDeployment:
         return bases[-1].name.rsplit("/", 1)[-1]
 
     def _bases(self) -> list[Artifact]:
-        return [one for one in self._registry.of("fireworks", BASE) if one.purpose == self._settings.engine.model]
+        return [one for one in self._registry.find("fireworks", BASE) if one.purpose == self._settings.engine.model]
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

@@ -58,7 +58,7 @@ from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
-from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights, read_held
+from openclaw_rl.trainer_local.sglang.versions import LoadedVersions, VersionStore, check_full_weights, read_versions
 
 if TYPE_CHECKING:
     from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, Broadcast
@@ -141,8 +141,8 @@ class SglangEngine:
         self._info: EngineInfo | None = None
         self._facts: Mapping[str, Any] = {}  # a plain SGLang's /server_info
         self._checked: tuple[str, str] | None = None
-        self._held: Held | None = None
-        self._held_at = float("-inf")
+        self._loaded: LoadedVersions | None = None
+        self._loaded_at = float("-inf")
         self._asking = asyncio.Lock()
         self._broadcast: Broadcast | None = None
         self._failures = 0
@@ -338,17 +338,17 @@ class SglangEngine:
         adapters = bool(server.get("enable_lora"))
         if self._owns and not self._owning and not self._owner_url():
             await self._own()
-        held = self._remember(await read_held(self._servers, adapters=adapters))
+        loaded = self._remember(await read_versions(self._servers, adapters=adapters))
         self._info = EngineInfo(
-            live=held.live,
-            versions=tuple(held.versions),
+            live=loaded.live,
+            versions=tuple(loaded.versions),
             model_path=self._store.base or str(model.get("model_path") or ""),
             context_length=min(int(served["max_model_len"]), int(server["max_total_num_tokens"])),
             vocab_size=0,
             constrains=server.get("grammar_backend") not in (None, "none"),
             sees=bool(model.get("has_image_understanding")),
             several_versions=adapters,
-            trouble=held.trouble,
+            trouble=loaded.trouble,
             transfer=self._way(),
         )
         return self._info
@@ -405,15 +405,15 @@ class SglangEngine:
                 )
             return None
         request.pop("lora_path", None)
-        held = await self._current()
-        number = held.default if version is None else version
+        loaded = await self._current()
+        number = loaded.default if version is None else version
         if number == 0:
             return 0
-        if number not in (held.names or {}):
+        if number not in (loaded.names or {}):
             await self._owner().load(number, "", live=False)
             self._forget()
-            held = await self._current()
-        name = (held.names or {}).get(number)
+            loaded = await self._current()
+        name = (loaded.names or {}).get(number)
         if name is None:
             raise EngineError(f"the engine at {self.url} has lost version {number} again", status=503)
         request["lora_path"] = name
@@ -430,27 +430,27 @@ class SglangEngine:
                     raise
                 await asyncio.sleep(0.2)
 
-    async def _current(self) -> Held:
-        """The versions held, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
+    async def _current(self) -> LoadedVersions:
+        """The versions loaded, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
         give_up = time.monotonic() + self._patience
         async with self._asking:
-            while self._held is None or time.monotonic() - self._held_at > FRESH_SECONDS:
+            while self._loaded is None or time.monotonic() - self._loaded_at > FRESH_SECONDS:
                 try:
                     await self._servers.find()
-                    self._remember(await read_held(self._servers, adapters=bool(self._facts.get("enable_lora"))))
+                    self._remember(await read_versions(self._servers, adapters=bool(self._facts.get("enable_lora"))))
                 except EngineError as error:
                     if error.status not in (None, 503) or time.monotonic() > give_up:
                         raise
                     await asyncio.sleep(0.2)
-            return self._held
+            return self._loaded
 
-    def _remember(self, held: Held) -> Held:
-        self._held, self._held_at = held, time.monotonic()
-        return held
+    def _remember(self, loaded: LoadedVersions) -> LoadedVersions:
+        self._loaded, self._loaded_at = loaded, time.monotonic()
+        return loaded
 
     def _forget(self) -> None:
         """Read the versions again before the next request."""
-        self._held_at = float("-inf")
+        self._loaded_at = float("-inf")
 
     def _owner(self) -> Owner | OwnerClient:
         """The owner of this SGLang: the process that says so, or this one. SGLang keeps adapters apart itself, so any

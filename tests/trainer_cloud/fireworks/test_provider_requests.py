@@ -170,12 +170,12 @@ async def test_request_shape_of_cleaning_up_sessions(shared: fireworks.Fireworks
     left = Artifact("fireworks", "session", f"accounts/{ACCOUNT}/trainingSessions/ts-left", purpose="training")
     ArtifactRegistry(tmp_path).add(left)
     await shared.train(rank=8, seed=3)
-    assert ArtifactRegistry(tmp_path).of("fireworks", "session") == [
+    assert ArtifactRegistry(tmp_path).find("fireworks", "session") == [
         Artifact("fireworks", "session", name, purpose="training")
     ]
     await shared.close()
     assert [sent.path for sent in front.asked("DELETE", "")] == [f"/v1/{left.name}", f"/v1/{name}"]
-    assert ArtifactRegistry(tmp_path).of("fireworks", "session") == []
+    assert ArtifactRegistry(tmp_path).find("fireworks", "session") == []
 
 
 async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, front: Front, tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, fro
     assert "trainingShape" not in job.query
     # Both are on the list, the trainer by the id that it was asked for with.
     created = ArtifactRegistry(tmp_path)
-    assert [one.name for one in created.of("fireworks", "trainer")] == [job.query["rlorTrainerJobId"]]
-    assert [one.name for one in created.of("fireworks", "deployment")] == [name]
+    assert [one.name for one in created.find("fireworks", "trainer")] == [job.query["rlorTrainerJobId"]]
+    assert [one.name for one in created.find("fireworks", "deployment")] == [name]
     (session,) = front.posts("/create_session")
     prefix = f"/training/v1/rlorTrainerJobs/{ACCOUNT}/{job.query['rlorTrainerJobId']}"
     assert session.path == f"{prefix}/api/v1/create_session"
@@ -233,7 +233,7 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
     await base.sample(IDS, SamplingParams(max_new_tokens=2))
     live = await serving.sampler(path)
     (loaded,) = front.asked("POST", "/hot_load")
-    deployment = f"accounts/{ACCOUNT}/deployments/{ArtifactRegistry(tmp_path).of('fireworks', 'deployment')[0].name}"
+    deployment = f"accounts/{ACCOUNT}/deployments/{ArtifactRegistry(tmp_path).find('fireworks', 'deployment')[0].name}"
     assert loaded.body == {"identity": path.rsplit("/", 1)[-1], "reset_prompt_cache": True}
     assert loaded.headers["fireworks-deployment"] == deployment
     assert loaded.headers["fireworks-model"] == MODEL
@@ -262,13 +262,13 @@ async def test_request_shape_of_cleaning_up_machines(
     await dedicated.train(rank=8, seed=3)
     serving = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
     await serving.sampler("")
-    job, deployment = (ArtifactRegistry(tmp_path).of("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
+    job, deployment = (ArtifactRegistry(tmp_path).find("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
     await dedicated.close()
     assert [sent.path for sent in front.asked("DELETE", "")] == [f"{JOBS}/{job}"]
     await serving.close()
     (removed,) = front.asked("DELETE", f"{DEPLOYMENTS}/{deployment}")
     assert removed.query == {"hard": "true", "ignoreChecks": "true"}
-    assert not ArtifactRegistry(tmp_path).of("fireworks", "trainer") and not ArtifactRegistry(tmp_path).of(
+    assert not ArtifactRegistry(tmp_path).of("fireworks", "trainer") and not ArtifactRegistry(tmp_path).find(
         "fireworks", "deployment"
     )
 
@@ -306,7 +306,7 @@ async def test_request_shape_of_an_adapter_as_files(
     assert (tmp_path / names[0]).read_text() == f"content of {names[0]}"
     # The model was there for the download alone.
     assert front.asked("DELETE", f"/v1/accounts/{ACCOUNT}/models/{model}")
-    assert not ArtifactRegistry(tmp_path).of("fireworks", "model")
+    assert not ArtifactRegistry(tmp_path).find("fireworks", "model")
 
 
 async def test_an_answer_without_likeliest_tokens_is_an_answer(

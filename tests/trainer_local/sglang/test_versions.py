@@ -130,8 +130,8 @@ async def test_a_fake_server_keeps_the_live_adapter_and_those_used_last(base: Pa
         owner = Owner(url, VersionStore(str(base), checkpoints, max_versions=3))
         for version in (1, 2, 3, 4):
             await owner.load(version, served(checkpoints, version), live=version == 1)
-            assert isinstance(owner._held, Adapters)
-            await owner._held.settle()
+            assert isinstance(owner._versions, Adapters)
+            await owner._versions.settle()
         await owner.close()
     assert sorted(map(version_of, server.adapters)) == [1, 4]
 
