@@ -37,7 +37,7 @@ _LONGEST_RETRY = 10.0
 
 
 def checkpoint_of(version: PolicyVersion) -> Checkpoint:
-    """Where a version's weights are."""
+    """The place of a version's weights."""
     step = int(version.metrics.get("step", version.number))
     return Checkpoint(path=version.checkpoint, served=str(Path(version.checkpoint) / SERVED), step=step)
 

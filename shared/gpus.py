@@ -97,7 +97,7 @@ def find_gpus(environ: Mapping[str, str] | None = None, devices: Path = Path("/d
 
 
 def seen(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
-    """Those of `gpus` that `CUDA_VISIBLE_DEVICES` = `visible` names, in its order; all where it is not set."""
+    """The GPUs among `gpus` that `CUDA_VISIBLE_DEVICES` = `visible` names, in its order; all where it is not set."""
     if visible is None:
         return list(gpus)
     named: list[Gpu] = []

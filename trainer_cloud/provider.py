@@ -1,4 +1,4 @@
-"""The interface to cloud providers, in words that are no provider's own: weights that can be sampled from, and a LoRA
+"""The interface to cloud providers, in terms common to all: weights that can be sampled from, and a LoRA
 in training.
 
 `trainer_cloud.tinker.provider` and `trainer_cloud.fireworks.provider` implement it over their libraries, which import

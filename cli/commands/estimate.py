@@ -100,7 +100,7 @@ def _price(price: Price | None) -> dict[str, Any] | None:
 
 
 def _limit(settings: Settings, workload: Workload, costs: Costs, limit: DailyLimit) -> dict[str, Any]:
-    """A daily limit, and in words when it stops its purpose."""
+    """A daily limit, and a sentence about when it stops its purpose."""
     most = limit.amount(settings)
     found: dict[str, Any] = {"setting": limit.setting, "limit": most, "stops": ""}
 

@@ -71,7 +71,7 @@ def question_from_turn(turn: Turn) -> GuardQuestion:
 
 
 def affordable(prompted: Sequence[_Prompted], budget: int) -> list[_Prompted]:
-    """Those, in order, whose prompts fit into `budget` tokens together (see `PromptBudget`)."""
+    """The answers, in order, whose prompts fit into `budget` tokens together (see `PromptBudget`)."""
     left = PromptBudget(budget)
     return [one for one in prompted if left.afford(one.prompt_ids)]
 

@@ -76,7 +76,7 @@ def with_tail(chosen_log_probs: Tensor) -> Tensor:
 
 
 def overlap(own: Tensor, others: Tensor) -> Tensor:
-    """How many of the token ids `own` `[N, k]` are among `others` `[N, k]`, `[N]`; the ids of a row are distinct.
+    """The number of token ids `own` `[N, k]` that are among `others` `[N, k]`, `[N]`; the ids of a row are distinct.
 
     Source: the `overlap` selection of hints in the second OpenClaw-RL paper, per token.
     """

@@ -125,7 +125,7 @@ class Fireworks:
     async def _keep_base(self, training: FireworksTraining) -> None:
         """A deployment is brought back to the base model by an adapter that changes nothing."""
         path = await training.save_sampler(BASE)
-        for old in await asyncio.to_thread(self._registry.of, self.name, BASE):
+        for old in await asyncio.to_thread(self._registry.find, self.name, BASE):
             await asyncio.to_thread(self._registry.remove, old)
         await asyncio.to_thread(
             self._registry.add, Artifact(self.name, BASE, path, purpose=self._settings.engine.model)

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 0.5
-"""How old what is known of the live version may be when a request is sent."""
+"""Greatest age, in seconds, of what is known of the live version when a request is sent."""
 _GRACE_SECONDS = 10.0
 _START_SECONDS = 600.0  # SGLang reads a large model, and captures CUDA graphs
 _COOLING_TOP_LOGPROBS = 128  # top logprobs at temperature 1 that give those at a lower one closely enough
@@ -468,7 +468,7 @@ class SglangEngine:
         )
 
     def _owner_url(self) -> str:
-        """Where another process listens that owns this SGLang, "" if none does."""
+        """The URL of another process that owns this SGLang, "" if there is none."""
         return owner_url(self._card) if self._card is not None else ""
 
     async def _own(self) -> None:
@@ -481,8 +481,8 @@ class SglangEngine:
         self._owning = True
 
     def _way(self) -> str:
-        """How new weights reach SGLang: gloo between CPUs, NCCL between GPUs, by disk on shared ones (NCCL has one rank
-        a GPU) and after failures.
+        """The way new weights reach SGLang: gloo between CPUs, NCCL between GPUs, by disk on shared ones (NCCL has one
+        rank a GPU) and after failures.
         """
         if self._facts.get("enable_lora"):
             return "adapter"

@@ -19,7 +19,7 @@ from openclaw_rl.trainer_local.sglang.servers import Servers
 from openclaw_rl.trainer_local.sglang.versions import Adapters, FullWeights, VersionStore, mark_broken
 
 PATIENCE_SECONDS = 5.0
-"""How long a server may be out of reach in the middle of a change."""
+"""Seconds that a server may be out of reach in the middle of a change."""
 LENT = {"tags": ["kv_cache", "weights"]}
 _MEMORY_SECONDS = 120.0
 _FLUSH_SECONDS = 30.0

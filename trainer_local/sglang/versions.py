@@ -1,4 +1,4 @@
-"""How SGLang holds versions of the policy: LoRA adapters side by side, or one set of weights.
+"""Versions of the policy in SGLang: LoRA adapters side by side, or one set of weights.
 
 Which version is live is the servers' `weight_version`, so that each answer carries it: an adapter's name
 (`policy-v7-DIGEST`), full weights (`7.DIGEST`), `0` for the base, or SGLang's own `default` where nothing was changed.
@@ -42,7 +42,7 @@ _PAUSE = 0.2
 
 
 class VersionStore(msgspec.Struct, frozen=True):
-    """Where the policy's versions are on disk: the base's folder ("": the one that SGLang reports), version N at
+    """The places of the policy's versions on disk: the base's folder ("": the one that SGLang reports), version N at
     `checkpoints/N/served`; and how many of them SGLang keeps in memory.
     """
 
