@@ -15,6 +15,7 @@ USED := import matplotlib.pyplot, peft, pytest, transformers.models.qwen2.tokeni
   from openclaw_rl.trainer_local import transformers_trainer; from openclaw_rl.trainer_local.embedded import server; provider.register()
 # Line coverage of the tests and of the processes they start.
 COVERAGE := $(CURDIR)/.cache/coverage
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 # The real SGLang, for test-real only, in a separate environment. The environments of the other programs that test-real
 # drives are in .cache/rigs too (tests/rigs/environments.py).
 SGLANG := .cache/rigs/sglang
@@ -31,7 +32,7 @@ else
 in_extension = cd $(EXTENSION) && $(NPM) run --silent $(1)
 endif
 
-.PHONY: setup run test demo lint format docs bench test-real rigs extension clean
+.PHONY: setup run test test-slow demo lint format docs bench test-real rigs extension clean
 
 setup: $(STAMP)
 
@@ -62,18 +63,22 @@ run: setup
 demo: setup
 	$(BIN)/openclaw-rl demo $(ARGS)
 
+# All but the slow tests, in minutes; `make test-slow` runs those, which start whole services.
 # `make test ARGS=tests/proxy/test_app.py` runs one file (or whatever else pytest takes), without coverage.
 ifeq ($(ARGS),)
 test: setup extension
 	@rm -rf "$(COVERAGE)" && mkdir -p "$(COVERAGE)"
 	PROXY_COVERAGE="$(COVERAGE)" $(BIN)/python -m slipcover --json --out "$(COVERAGE)/tests.json" \
-	  -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m 'not real'
+	  -m pytest $(PARALLEL) -m 'not real and not slow'
 	$(BIN)/python -m slipcover --merge "$(COVERAGE)"/*.json --out "$(COVERAGE)/all.json" --skip-covered --fail-under 90
 	$(call in_extension,test)
 else
 test: setup
 	$(BIN)/python -m pytest -m 'not real' $(ARGS)
 endif
+
+test-slow: setup
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not real' $(ARGS)
 
 test-real: setup extension rigs $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real -rs $(ARGS)

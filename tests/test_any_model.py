@@ -20,6 +20,8 @@ from openclaw_rl.evaluation.service import own_service
 from tests.processes import Engine, Proxy, run_engine, run_proxy
 from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
 
+pytestmark = pytest.mark.slow
+
 ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many baskets?"}]
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
 
@@ -115,7 +117,6 @@ def test_a_model_without_a_template_is_refused_or_served_as_plain_text(engine: E
         assert turn is not None
 
 
-@pytest.mark.slow
 async def test_a_llama_is_served_and_trained_by_the_whole_service(tmp_path: Path) -> None:
     policy = model_folder(tmp_path / "model", "llama")
     settings: dict[str, str | int | float | bool] = {

@@ -19,6 +19,8 @@ from tests.processes import HTTP, end, wait_until_ready
 ROOT = Path(__file__).resolve().parent.parent
 KEY = "a-key-for-the-wheel"
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -88,7 +90,6 @@ def test_the_wheel_holds_every_room_and_its_data_but_no_tests_and_no_benches(whe
     assert {f"openclaw_rl/{path}" for path in tracked.stdout.split()} <= set(names)
 
 
-@pytest.mark.slow
 def test_the_installed_service_chats_in_a_folder_with_packages_named_as_its_rooms(
     installed: Path, crowded: Path
 ) -> None:

@@ -58,7 +58,8 @@ async def _events(library: Any, request: Mapping[str, Any]) -> AsyncGenerator[di
     if body["stream"]:
         body["stream_options"] = {"include_usage": True}
     result = await library.acompletion(**body, timeout=request["timeout"], max_retries=0, drop_params=True)
-    finish, usage, answered = "", None, False
+    # Without a finish reason a stream broke off; a whole answer is complete.
+    finish, usage, answered = "" if body["stream"] else "stop", None, False
     try:
         async for chunk in result if body["stream"] else _whole(result):
             part = plain(chunk)

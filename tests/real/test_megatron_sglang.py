@@ -24,6 +24,7 @@ import torch
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.learner.guard.held_out import REASON as HELD_OUT
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion, Turn, VersionSpan
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
@@ -188,14 +189,14 @@ def test_megatron_made_ten_versions_and_the_student_got_what_he_likes(run: Run) 
         assert written["trainer"] == "megatron" and written["lora"] == (run.case == "lora")
         assert version.metrics["step"] == written["step"] == step and version.parent == parent.number
     learned = [sample for version in made for sample in version.sample_ids]
-    assert len(learned) == len(set(learned)) >= 2 * VERSIONS
+    assert len(learned) == len(set(learned)) >= 2 * VERSIONS - run.status["backlog"]["quarantined"].get(HELD_OUT, 0)
     assert run.arm.after.style > run.arm.before.style + 0.3
 
 
 def test_the_service_says_how_it_went(run: Run) -> None:
     assert run.status["model"]["weight_transfer"] == {"lora": "adapter", "full": "gloo"}[run.case]
     assert run.status["version"]["live"] == run.status["version"]["engine"] == run.versions[-1].number
-    assert {*run.status["backlog"]["quarantined"]} <= {"ignore_eos sampled past the end of the answer"}
+    assert {*run.status["backlog"]["quarantined"]} <= {"ignore_eos sampled past the end of the answer", HELD_OUT}
     assert run.status["trouble"] == ""
     verdicts = run.status["audit"]["verdicts"]
     assert verdicts["aligned"] >= VERSIONS and verdicts["misaligned"] == 0
