@@ -268,7 +268,7 @@ async def test_request_shape_of_cleaning_up_machines(
     await serving.close()
     (removed,) = front.asked("DELETE", f"{DEPLOYMENTS}/{deployment}")
     assert removed.query == {"hard": "true", "ignoreChecks": "true"}
-    assert not ArtifactRegistry(tmp_path).of("fireworks", "trainer") and not ArtifactRegistry(tmp_path).find(
+    assert not ArtifactRegistry(tmp_path).find("fireworks", "trainer") and not ArtifactRegistry(tmp_path).find(
         "fireworks", "deployment"
     )
 
