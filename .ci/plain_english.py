@@ -31,7 +31,7 @@ BANNED = {
 }
 """Pattern: what to write instead."""
 
-RIDDLES = re.compile(r"\s*(?:What|Which|Who|Whom|Whose|Whether)\b")
+RIDDLES = re.compile(r"\s*(?:What|Which|Who|Whom|Whose|Whether|How|Where|Why|Those)\b")
 LEFT_OUT = re.compile(
     r"(^|/)(prompts|builtin|anchors|openclaw-traffic|results|policy|shipped_policy|node_modules)/"
     r"|^learner/judge/rules/|^tests/"

@@ -1,4 +1,4 @@
-"""Where a model's files are: a folder, or a name of the Hugging Face hub, which is downloaded once. Of a model that a
+"""Find a model's files: a folder, or a name of the Hugging Face hub, which is downloaded once. Of a model that a
 provider holds, only what is needed to write for it and to read it: the tokenizer's files, its template and its config.
 """
 

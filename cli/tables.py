@@ -1,4 +1,4 @@
-"""How numbers and times look to a person."""
+"""Numbers and times as a person reads them."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ _WARM = re.compile(
 
 
 def warmth(reply: str) -> int:
-    """How many different warm expressions a comment has."""
+    """The number of different warm expressions a comment has."""
     return len({found.lower() for found in _WARM.findall(reply.replace("’", "'"))})
 
 

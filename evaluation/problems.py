@@ -29,7 +29,7 @@ GAINS: tuple[str, ...] = tuple(_TABLE["gains"])
 LOSSES: tuple[str, ...] = tuple(_TABLE["losses"])
 
 KINDS = {"add": 5, "subtract": 5, "multiply": 4, "add_subtract": 2, "multiply_add": 2, "multiply_subtract": 2}
-"""How often each kind occurs, relative to the others."""
+"""The frequency of each kind, relative to the others."""
 OPERATORS = dict(zip(KINDS, ("+", "-", "×", "+-", "×+", "×-"), strict=True))
 """The operator of each step, by kind of problem."""
 RANGES: dict[str, tuple[tuple[int, int], ...]] = {

@@ -1,4 +1,4 @@
-"""Where a figure came from: the command, the commit, the machine. Saved with every figure that is kept."""
+"""The origin of a figure: the command, the commit, the machine. Saved with every figure that is kept."""
 
 from __future__ import annotations
 

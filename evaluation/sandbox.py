@@ -37,7 +37,7 @@ class Limits:
 @dataclass(frozen=True)
 class TestVerdict:
     """`passed` of `tests` tests; `failure` is the first failure, empty if all passed. `open`: restrictions that this
-    machine did not allow, in words.
+    machine did not allow, as text.
     """
 
     passed: int

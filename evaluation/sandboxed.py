@@ -47,7 +47,7 @@ _WRITES = (
 
 
 def lock(limits: dict[str, int]) -> list[str]:
-    """Drop network, rights and resources; returns what could not be dropped, in words."""
+    """Drop network, rights and resources; returns what could not be dropped, as text."""
     left_open: list[str] = []
     libc = ctypes.CDLL(None, use_errno=True)
     root = os.geteuid() == 0

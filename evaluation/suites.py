@@ -125,7 +125,7 @@ def _name(number: int, definition: dict[str, Any]) -> str:
 
 
 class TaskScore(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one task went: `score` 0 or 1, and why not 1."""
+    """The outcome of one task: `score` 0 or 1, and why not 1."""
 
     id: str
     score: float

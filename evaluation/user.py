@@ -43,7 +43,7 @@ class User(Protocol):
         ...
 
     async def score(self, question: str, reply: str) -> float:
-        """How much this person likes a first reply, 0 to 1."""
+        """This person's liking of a first reply, 0 to 1."""
         ...
 
 

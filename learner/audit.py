@@ -120,10 +120,10 @@ class Auditor:
         if fault := misplaced(turn):
             raise _Skipped("incomparable", fault)
         try:
-            held = (await self._engine.info()).versions
+            loaded = (await self._engine.info()).versions
             found: list[float] = []
             for span in turn.versions:
-                if span.version not in held:
+                if span.version not in loaded:
                     raise _Skipped("gone", f"the engine has version {span.version} no more")
                 found += await self._span_differences(turn, span, fresh=fresh)
         except EngineError as error:

@@ -60,11 +60,11 @@ class Batches:
             self._looked = ready
             return batch
         share = self._settings.guard.held_back if self._settings.guard.enabled else 0.0
-        kept, held = await hold_back(self._journal, batch.samples, share)
+        kept, held_back = await hold_back(self._journal, batch.samples, share)
         if not kept:
-            await set_aside(self._journal, held)
-            return Batch(waiting="waiting for samples", detail=f"all {len(held)} were held back for the guard")
-        return Batch(kept, batch.hints, held_back=held)
+            await set_aside(self._journal, held_back)
+            return Batch(waiting="waiting for samples", detail=f"all {len(held_back)} were held back for the guard")
+        return Batch(kept, batch.hints, held_back=held_back)
 
     async def _look(self, live: PolicyVersion, ready: int, size: int) -> Batch:
         """The next batch, samples to hold back included; or the reason for waiting."""

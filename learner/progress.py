@@ -14,7 +14,7 @@ INTERVAL = 2.0
 
 
 class Progress:
-    """State in words and its start, the last step's figures, the last error, and notes: failures that learning
+    """The state, its detail and its start, the last step's figures, the last error, and notes: failures that learning
     continues without, by their subject.
     """
 

@@ -37,7 +37,7 @@ _LONGEST_RETRY = 10.0
 
 
 def checkpoint_of(version: PolicyVersion) -> Checkpoint:
-    """Where a version's weights are."""
+    """The place of a version's weights."""
     step = int(version.metrics.get("step", version.number))
     return Checkpoint(path=version.checkpoint, served=str(Path(version.checkpoint) / SERVED), step=step)
 
@@ -148,7 +148,7 @@ class Versions:
     async def show(self, candidate: Candidate) -> None:
         """Let the engine have a candidate next to the live version, so that it can be probed. Raises `EngineError`."""
         assert self._trainer is not None, "only a learner with a trainer makes versions"
-        if (await self._engine.info()).beside:
+        if (await self._engine.info()).several_versions:
             async with self._weights:
                 await self._trainer.publish(candidate.checkpoint, candidate.number, self._engine, live=False)
 

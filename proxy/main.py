@@ -26,7 +26,7 @@ GRACE_SECONDS = 6
 YOUNG_OBJECTS = 10_000
 """New containers until the collector runs: each request in flight has hundreds, which are freed without it."""
 SWITCH_SECONDS = 0.0005
-"""How long the journal's thread waits for the interpreter lock while the event loop is busy. It needs it dozens of
+"""Seconds that the journal's thread waits for the interpreter lock while the event loop is busy. It needs it dozens of
 times a turn, and answers wait for that: with Python's default of 5 ms a busy proxy has less throughput."""
 
 

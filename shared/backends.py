@@ -28,7 +28,7 @@ class NoProvider(ConfigError):
 
 
 class Rating(NamedTuple):
-    """A reward model's score in [−1, +1], and how it came about, in words."""
+    """A reward model's score in [−1, +1], and an explanation of it."""
 
     score: float
     explanation: str

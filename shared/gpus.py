@@ -46,8 +46,8 @@ class Gpu(msgspec.Struct, frozen=True):
     @property
     def taken(self) -> int:
         """Bytes that programs hold; 0 where it is so little that it may be the driver."""
-        held = self.memory - self.free
-        return held if held > DRIVERS * self.memory else 0
+        used = self.memory - self.free
+        return used if used > DRIVERS * self.memory else 0
 
     @property
     def description(self) -> str:
@@ -97,7 +97,7 @@ def find_gpus(environ: Mapping[str, str] | None = None, devices: Path = Path("/d
 
 
 def seen(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
-    """Those of `gpus` that `CUDA_VISIBLE_DEVICES` = `visible` names, in its order; all where it is not set."""
+    """The GPUs among `gpus` that `CUDA_VISIBLE_DEVICES` = `visible` names, in its order; all where it is not set."""
     if visible is None:
         return list(gpus)
     named: list[Gpu] = []

@@ -18,8 +18,8 @@ VARIABLE = "OPENCLAW_PLACEMENT"
 ServerRole = Literal["policy", "judge", "hint"]
 
 Sharing = Literal["apart", "together", "alternating"]
-"""How training and serving share GPUs: `apart` on different ones; `together` on the same ones, where both fit at once;
-`alternating` on the same ones, where a step fits only while SGLang has released its own.
+"""The way training and serving share GPUs: `apart` on different ones; `together` on the same ones, where both fit at
+once; `alternating` on the same ones, where a step fits only while SGLang has released its own.
 """
 
 
@@ -38,7 +38,7 @@ class MemoryPart(msgspec.Struct, frozen=True, kw_only=True):
     tag: Literal["", "weights", "adapters", "kv_cache"] = ""
     """Set for what SGLang counts in `--mem-fraction-static`; its own tag where it can release it."""
     hint: str = ""
-    """The change of a setting that makes it smaller, in words."""
+    """The change of a setting that makes it smaller, as text."""
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     trainer: Literal["megatron", "transformers"] = "megatron"
     """Megatron-core trains dense Qwen3 models on any number of GPUs, transformers every other model on one."""
     why_not_megatron: str = ""
-    """The reason for transformers, in words."""
+    """The reason for transformers; "" with Megatron-core."""
     train: tuple[Gpu, ...] = ()
     """Training GPUs in the order of their local ranks."""
     tensor_parallel: int = 1
@@ -74,7 +74,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     """The policy's; several are put behind SGLang's router."""
     judges: tuple[Server, ...] = ()
-    """Those of judge and hint model, where they are separate models served here."""
+    """The servers of judge and hint model, where they are separate models served here."""
     sharing: Sharing = "apart"
     """If not `apart`, the servers have to be up before the trainer starts: they measure the free memory."""
     parts: tuple[MemoryPart, ...] = ()
@@ -82,7 +82,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """Warnings for the user."""
     refusal: str = ""
-    """Why this placement is impossible, and what would help; "" if it is possible."""
+    """The reason why this placement is impossible, and what would help; "" if it is possible."""
 
     @property
     def data_parallel(self) -> int:
@@ -101,7 +101,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def weight_transfer(self) -> Literal["nccl", "disk"]:
-        """How full weights reach SGLang if `weight_transfer = auto`."""
+        """The way full weights reach SGLang if `weight_transfer = auto`."""
         return "nccl" if self.train and self.servers and self.sharing == "apart" else "disk"
 
     @property

@@ -119,12 +119,12 @@ def hold_port(host: str, port: int, *, setting: str) -> socket.socket:
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        held = socket.socket(family, kind, protocol)
+        bound = socket.socket(family, kind, protocol)
         try:
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind(address)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
         except OSError:
-            held.close()
+            bound.close()
             raise
     except OSError as error:
         flag = setting.replace("_", "-")
@@ -132,10 +132,10 @@ def hold_port(host: str, port: int, *, setting: str) -> socket.socket:
             f"{host}:{port} cannot be bound ({error.strerror or error}). Choose another with --{flag} "
             f"(OPENCLAW_RL_{setting.upper()}); 0 takes a free port"
         ) from error
-    return held
+    return bound
 
 
 def claim_port(host: str, port: int, *, setting: str) -> int:
     """`port` if it can be bound on `host` now, a free one if it is 0. Raises as `hold_port`."""
-    with hold_port(host, port, setting=setting) as held:
-        return int(held.getsockname()[1])
+    with hold_port(host, port, setting=setting) as bound:
+        return int(bound.getsockname()[1])

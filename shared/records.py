@@ -62,7 +62,7 @@ class PromptImage(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an answer is sampled. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
+    """The sampling of an answer. `max_tokens` in tokens; `stop` strings end the answer and are not part of its text;
     `stop_ids` end it like the model's own end tokens. `json_schema` (JSON) is what it is held to, "" for nothing.
     `imported`: it came from a file, its sampling is unknown; its logprobs are those of the version that scored it, at
     temperature 1. `unscaled`: its logprobs are those at temperature 1, though it was sampled at another.
@@ -128,11 +128,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     answer_key: bytes = b""
     exchange_key: bytes = b""
     untrainable: str = ""
-    """Why this turn must never be trained on ("" when it may be): forced answer, mismatch between ids and text,
-    fallback model…
+    """The reason why this turn must never be trained on ("" when it may be): forced answer, mismatch between ids and
+    text, fallback model…
     """
     image_spans: Sequence[ImageSpan] = ()
-    """Where in `prompt_ids` the images of the messages stand, in their order."""
+    """The places of the messages' images in `prompt_ids`, in their order."""
 
 
 class NextState(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The worth of a turn. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
     what it rests on; `prompt_version` names the prompt files or rules, `selection` how the hint was taken (`none`
-    without one), `reason` says the rest in words.
+    without one), `reason` describes the rest.
     """
 
     turn_id: str
@@ -227,7 +227,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that is not trained on, and why, in words a person understands."""
+    """A turn that is not trained on, and why, as people read it."""
 
     turn_id: str
     reason: str

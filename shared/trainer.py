@@ -15,7 +15,7 @@ from openclaw_rl.shared.records import Sample
 
 
 class Recipe(BaseModel):
-    """How one step learns: the part of the learning settings that a trainer takes (docs/methods.md).
+    """The part of the learning settings that a trainer takes for one step (docs/methods.md).
 
     The fields without a description are no settings. `learner.methods` sets `distillation`, how samples with hinted
     prompts learn from the hinted teacher with the weight `w_opd`: `full` (reverse KL over the vocabulary), `token` (an
@@ -154,7 +154,7 @@ class Trainer(Protocol):
     """Changes the weights. One instance, in the learner process; calls are serialised by the caller."""
 
     async def obstacle(self) -> str:
-        """Why no step can be made now, in words; "" if one can. Asked before anything is sampled for a step."""
+        """The reason why no step can be made now; "" if one can. Asked before anything is sampled for a step."""
         ...
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:

@@ -95,7 +95,7 @@ def check(settings: Settings) -> Offer:
 
 
 class _Inquiry:
-    """One question to the provider of some settings, and its errors in words."""
+    """One question to the provider of some settings, and its errors with what to do about them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

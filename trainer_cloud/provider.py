@@ -1,4 +1,4 @@
-"""The interface to cloud providers, in words that are no provider's own: weights that can be sampled from, and a LoRA
+"""The interface to cloud providers, in terms common to all: weights that can be sampled from, and a LoRA
 in training.
 
 `trainer_cloud.tinker.provider` and `trainer_cloud.fireworks.provider` implement it over their libraries, which import
@@ -64,28 +64,28 @@ class Sampled(msgspec.Struct, frozen=True):
     ids: Sequence[int]
     logprobs: Sequence[float]
     finish: Literal["stop", "length"]
-    tops: Sequence[Sequence[tuple[float, int]]] = ()
+    top_logprobs: Sequence[Sequence[tuple[float, int]]] = ()
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """Of each token from `start` on: its logprob at temperature 1; `tops` the `(logprob, id)` of the likeliest ones in
-    its place, best first; `chosen` `[tokens, K]` the logprobs of the ids that were asked about.
+    """Of each token from `start` on: its logprob at temperature 1; `top_logprobs` the `(logprob, id)` of the likeliest
+    ones in its place, best first; `chosen` `[tokens, K]` the logprobs of the ids that were asked about.
     """
 
     logprobs: Sequence[float]
-    tops: Sequence[Sequence[tuple[float, int]]] = ()
+    top_logprobs: Sequence[Sequence[tuple[float, int]]] = ()
     chosen: NDArray[np.float32] | None = None
 
 
 class Sampler(Protocol):
     """One set of weights that can be sampled from, for as long as it is held."""
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
         """One answer to a prompt. Cancelling ends the work there."""
         ...
 
     async def score(
-        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
         """Logprobs of `ids[start:]`, each after what stands before it; `start` is at least 1. `chosen` `[len(ids) -
         start, K]` are further ids to score in the place of each token.
@@ -160,14 +160,14 @@ class Provider(Protocol):
     """An account with a provider, and one base model."""
 
     name: str
-    beside: bool
+    several_versions: bool
     """True if several sets of weights can be sampled from side by side."""
 
     async def offer(self) -> Offer:
         """Ask it at once, without retries: whether it can be reached, the key is good, and the model is there."""
         ...
 
-    async def tops(self, wanted: int) -> int:
+    async def max_top_logprobs(self, wanted: int) -> int:
         """Number of likeliest tokens that it reports at each position of a scored text, up to `wanted`; 0: none."""
         ...
 

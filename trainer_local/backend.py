@@ -73,7 +73,7 @@ def launch(settings: Settings) -> int | None:
 
 
 def trainer_for(settings: Settings) -> tuple[str, str]:
-    """The trainer's name (`megatron`, `transformers`) and why it is that one, in words. Raises `ConfigError` for a
+    """The trainer's name (`megatron`, `transformers`) and the reason for it. Raises `ConfigError` for a
     model whose configuration cannot be read.
     """
     if settings.engine.backend == "embedded":
@@ -98,7 +98,7 @@ def describe(settings: Settings) -> str:
 
 
 def serves_whole(settings: Settings) -> str:
-    """Reason, in words, why SGLang gets each version's full weights instead of adapters; "" where it gets adapters,
+    """The reason why SGLang gets each version's full weights instead of adapters; "" where it gets adapters,
     as always from Megatron-core.
     """
     if not settings.learning.lora:

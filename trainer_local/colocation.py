@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 5.0
-"""How long SGLang has to be idle before a step is begun."""
+"""Seconds that SGLang has to be idle before a step is begun."""
 WAIT_SECONDS = 900.0
-"""How long a step waits for that."""
+"""Seconds that a step waits for that."""
 _LOOK_SECONDS = 0.5
 
 

@@ -47,7 +47,7 @@ def _provider(settings: Settings) -> Check:
 
 
 def impossible(settings: Settings) -> str:
-    """Why no provider can train with these settings, in words; "" if one can, or a method of the user's own decides."""
+    """The reason no provider can train with these settings; "" if one can, or a method of the user's own decides."""
     known = METHODS.get(settings.learning.method)
     return unsupported(known.recipe(settings.learning)) if known else ""
 
@@ -80,7 +80,7 @@ def _budgets(settings: Settings) -> Check:
 def _prices(settings: Settings) -> Check:
     """Check that the model's price is known."""
     try:
-        price = Prices.load(settings.cloud.prices).of(settings.engine.backend, settings.engine.model)
+        price = Prices.load(settings.cloud.prices).for_model(settings.engine.backend, settings.engine.model)
     except ConfigError as error:
         return Check("prices", False, str(error))
     if price is None:

@@ -40,7 +40,7 @@ def figures(settings: Settings, workload: Workload) -> dict[str, Any]:
     """The estimate, ready for JSON: tokens of each kind and dollars, `unknown` the kinds without a price."""
     prices = Prices.load(settings.cloud.prices)
     dedicated = settings.engine.backend == "fireworks" and settings.cloud.fireworks.is_dedicated
-    price = None if dedicated else prices.of(settings.engine.backend, settings.engine.model)
+    price = None if dedicated else prices.for_model(settings.engine.backend, settings.engine.model)
     costs = Costs(settings, workload)
     step, judging = costs.step(), costs.judging()
     chat_day, learning_day = costs.chat_day, costs.learning_day()
@@ -100,7 +100,7 @@ def _price(price: Price | None) -> dict[str, Any] | None:
 
 
 def _limit(settings: Settings, workload: Workload, costs: Costs, limit: DailyLimit) -> dict[str, Any]:
-    """A daily limit, and in words when it stops its purpose."""
+    """A daily limit, and a sentence about when it stops its purpose."""
     most = limit.amount(settings)
     found: dict[str, Any] = {"setting": limit.setting, "limit": most, "stops": ""}
 

@@ -274,7 +274,7 @@ def _title(result: dict[str, Any]) -> str:
 
 
 def seeds_of(result: dict[str, Any]) -> str:
-    """How many seeds, in words."""
+    """The number of seeds with its noun."""
     return f"{result['seeds']} seed{'s' * (result['seeds'] > 1)}"
 
 

@@ -76,10 +76,10 @@ def export_model(
 def _check(folder: Path, *, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name a folder that is not there yet")
-    held = [file.name for file in folder.iterdir()] if folder.is_dir() else []
-    if held and not force:
+    files = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    if files and not force:
         raise ConfigError(f"{folder} is not empty; choose another folder, or replace what it holds with --force")
-    if held and not set(held) & set(_MODEL_FILES):
+    if files and not set(files) & set(_MODEL_FILES):
         raise ConfigError(f"{folder} holds other things than a model, so it is not replaced even with --force")
 
 

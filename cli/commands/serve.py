@@ -93,7 +93,7 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
 
 
 def announce(out: Console, supervisor: Supervisor) -> None:
-    """How to reach the service that just came up."""
+    """Print how to reach the service that just came up."""
     settings, show = supervisor.settings, out.print
     if "proxy" not in supervisor.roles:
         show(f"ready: {', '.join(supervisor.roles)} on the data folder {settings.serve.data}")
@@ -118,7 +118,7 @@ def announce(out: Console, supervisor: Supervisor) -> None:
 
 
 def _program() -> str:
-    """How this program was called, for lines that people paste."""
+    """The command that this program was called by, for lines that people paste."""
     called = Path(sys.argv[0])
     if called.name != "openclaw-rl":
         return "openclaw-rl"

@@ -1,4 +1,4 @@
-"""`openclaw-rl why TURN`: the story of one turn, in words and then in figures."""
+"""`openclaw-rl why TURN`: the story of one turn, as sentences and then as figures."""
 
 from __future__ import annotations
 

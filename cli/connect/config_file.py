@@ -169,7 +169,7 @@ def merge(content: Mapping[str, Any], values: Mapping[Place, Any]) -> dict[str, 
 
 
 def differences(before: Any, after: Any, place: Place = ()) -> Iterator[Difference]:
-    """Where two contents differ, in the order of the first and then of the second."""
+    """The places where two contents differ, in the order of the first and then of the second."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         if before is MISSING or after is MISSING or _canonical(before) != _canonical(after):
             yield Difference(place, before, after)

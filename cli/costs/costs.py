@@ -67,7 +67,7 @@ class Costs:
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions behind the figures, in words."""
+        """The assumptions behind the figures, as lines of text."""
         settings, load = self._settings, self._load
         lines = [
             f"lengths and turns: {load.source}",

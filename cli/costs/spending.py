@@ -29,7 +29,7 @@ def by_purpose(spent: Mapping[UsageEntry, int], prices: Prices) -> dict[str, dic
         row["amounts"][entry.kind] = row["amounts"].get(entry.kind, 0) + amount
         models.setdefault((entry.purpose, entry.provider, entry.model), {})[entry.kind] = amount
     for (purpose, provider, model), amounts in models.items():
-        paid = cost(prices.of(provider, model), amounts)
+        paid = cost(prices.for_model(provider, model), amounts)
         found[purpose]["dollars"] += paid.dollars
         found[purpose]["unknown"] = sorted({*found[purpose]["unknown"], *paid.unknown})
     return found

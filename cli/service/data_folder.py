@@ -49,7 +49,7 @@ class Policy(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str) -> Policy:
-        """That of settings with folders; `name` is the model as its owner wrote it."""
+        """The policy of settings with folders; `name` is the model as its owner wrote it."""
         folder = Path(settings.engine.model)
         if Path(name).is_dir():
             name = SHIPPED if Path(name).samefile(EMBEDDED_POLICY) else str(Path(name).resolve())
@@ -77,7 +77,7 @@ def hold(settings: Settings, name: str) -> None:
 
 
 def mismatch(settings: Settings, name: str) -> str:
-    """Why this policy cannot continue with the data folder, and what to do; "" if it can."""
+    """The reason why this policy cannot continue with the data folder, and what to do; "" if it can."""
     kept = _kept(settings.serve.data / FILE)
     difference = kept.differs(Policy.from_settings(settings, name)) if kept is not None else ""
     if kept is None or not difference:

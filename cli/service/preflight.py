@@ -87,7 +87,7 @@ def needs_megatron(settings: Settings) -> bool:
 
 
 def _obstacle(plan: ServicePlan) -> str:
-    """Why the provider cannot be used, as far as the plan's parts need it; "" if it can."""
+    """The reason why the provider cannot be used, as far as the plan's parts need it; "" if it can."""
     settings = plan.settings
     serves = "engine" in plan.roles and not settings.engine.url
     trains = "learner" in plan.roles and settings.learning.train

@@ -129,11 +129,11 @@ class Supervisor:
         )
 
     def _hold_port(self, host: str, port: int, setting: str) -> int:
-        held = hold_port(host, port, setting=setting)
-        self._ports.append(held)
-        number = int(held.getsockname()[1])
+        bound = hold_port(host, port, setting=setting)
+        self._ports.append(bound)
+        number = int(bound.getsockname()[1])
         if sys.platform != "linux":
-            held.close()  # there a child could not bind it too
+            bound.close()  # there a child could not bind it too
         return number
 
     def _child(self, role: str, logs: Path) -> Child:

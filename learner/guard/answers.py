@@ -58,20 +58,20 @@ class SampledAnswer(msgspec.Struct, frozen=True):
     answer: Answer
 
 
-def of_messages(prompter: Prompter, messages: Sequence[Message]) -> GuardQuestion:
+def question_from_messages(prompter: Prompter, messages: Sequence[Message]) -> GuardQuestion:
     """These messages as a question, without tools. Raises `BadRequest` if they cannot be rendered."""
     chat = ChatInput(messages=list(messages))
     prompt = prompter.render(chat)
     return GuardQuestion(msgspec.json.encode(messages).decode(), prompt.ids(), chat, prompt.placed_images())
 
 
-def of_turn(turn: Turn) -> GuardQuestion:
+def question_from_turn(turn: Turn) -> GuardQuestion:
     """The question of a recorded turn, with the same tokens."""
     return GuardQuestion(turn.turn_id, turn.prompt_ids, chat_of(turn), images_of(turn))
 
 
 def affordable(prompted: Sequence[_Prompted], budget: int) -> list[_Prompted]:
-    """Those, in order, whose prompts fit into `budget` tokens together (see `PromptBudget`)."""
+    """The answers, in order, whose prompts fit into `budget` tokens together (see `PromptBudget`)."""
     left = PromptBudget(budget)
     return [one for one in prompted if left.afford(one.prompt_ids)]
 

@@ -46,7 +46,7 @@ class Rewarded(msgspec.Struct, frozen=True):
 
 
 def disagreement(rewarded: Sequence[Rewarded]) -> tuple[int, int]:
-    """How many rewards of people contradict the implicit reward of their answers, and how many agree with it."""
+    """The numbers of people's rewards that contradict the implicit reward of their answers, and that agree with it."""
     clear = [one for one in rewarded if one.by_a_person and one.reward and abs(one.implicit) >= INDIFFERENT]
     agreed = sum((one.reward > 0) == (one.implicit > 0) for one in clear)
     return len(clear) - agreed, agreed

@@ -27,8 +27,8 @@ from openclaw_rl.learner.guard.answers import (
     SampledAnswer,
     Text,
     affordable,
-    of_messages,
-    of_turn,
+    question_from_messages,
+    question_from_turn,
 )
 from openclaw_rl.learner.guard.contradiction import LEAST, Rewarded, contradicts, disagreement, praised_noise
 from openclaw_rl.learner.guard.degeneration import NOISE, flaws
@@ -116,7 +116,7 @@ class Guard:
         """The verdict on the rewards of samples, before version `live` learns from them. `batch` names all turns of
         the batch. The newest are scored first, as far as the token budget goes.
         """
-        if not self._settings.guard.enabled or not (await self._engine.info()).beside:
+        if not self._settings.guard.enabled or not (await self._engine.info()).several_versions:
             return GuardVerdict(True)
         started = time.monotonic()
         fits = await self._fitting()
@@ -171,7 +171,7 @@ class Guard:
         """
         if not self._settings.guard.enabled:
             return GuardVerdict(True)
-        if not (await self._engine.info()).beside:
+        if not (await self._engine.info()).several_versions:
             return GuardVerdict(True, "", {"not_probed": "the engine holds one version at a time"})
         started = time.monotonic()
         verdict = await self._likelihood(candidate, parent, batch)
@@ -212,11 +212,11 @@ class Guard:
         then = await self._likely(parent, turns)
         drops = [max(-LARGEST_DROP, min(LARGEST_DROP, before - after)) for before, after in zip(then, now, strict=True)]
         drop, limit = fmean(drops), self._settings.guard.max_drop
-        held = {one.turn_id for one in before if one.held_back}
+        held_out = {one.turn_id for one in before if one.held_back}
         figures = {
             "accepted": {
                 "answers": len(turns),
-                "held_back": sum(turn.turn_id in held for turn in turns),
+                "held_back": sum(turn.turn_id in held_out for turn in turns),
                 "candidate": round(fmean(now), 5),
                 "parent": round(fmean(then), 5),
                 "drop": round(drop, 5),
@@ -304,7 +304,7 @@ class Guard:
     async def _failures(self, version: int, probes: Sequence[GuardProbe]) -> dict[str, str]:
         failed = {}
         for probe in probes:
-            question = of_messages(self._prompter, probe.messages)
+            question = question_from_messages(self._prompter, probe.messages)
             most = probe.max_tokens or self._settings.serve.max_output_tokens
             given = await self._answers.sample([question], version, max_tokens=most, greedy=True)
             failure = probe.failure(given[0].answer.content) if given else f"{probe.name}: no room for an answer"
@@ -325,7 +325,7 @@ class Guard:
         kept = [one for one in self._recent if await self._journal.turn(one.key) is not None]  # else forgotten
         wanted = count - min(len(self._anchors), count // 2)
         known = {one.key for one in kept}
-        fresh = [of_turn(turn) for turn in seen if turn.turn_id not in known and not misplaced(turn)]
+        fresh = [question_from_turn(turn) for turn in seen if turn.turn_id not in known and not misplaced(turn)]
         recent = [*fresh[: max(NEW_PROMPTS, wanted - len(kept))], *kept]
         self._recent = affordable(recent, PROMPT_TOKENS)[:wanted]
         return [*self._recent, *self._anchors[: count - len(self._recent)]]
@@ -336,7 +336,7 @@ class Guard:
         texts = list(dict.fromkeys(anchor_prompts(self._settings)))
         Random(f"guard {self._settings.learning.seed}").shuffle(texts)
         return [
-            of_messages(self._prompter, [{"role": "user", "content": text}])
+            question_from_messages(self._prompter, [{"role": "user", "content": text}])
             for text in texts[: self._settings.guard.answers]
         ]
 

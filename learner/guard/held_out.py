@@ -38,13 +38,13 @@ async def hold_back(journal: AsyncJournal, samples: Sequence[Sample], share: flo
     Only answers that a person accepted are held out: environments measure their rewards themselves.
     """
     kept: list[Sample] = []
-    held: list[str] = []
+    held_out: list[str] = []
     for sample in samples:
         if is_held_back(sample, share) and sample.turn_id is not None and await _by_a_person(journal, sample.turn_id):
-            held.append(sample.turn_id)
+            held_out.append(sample.turn_id)
         else:
             kept.append(sample)
-    return kept, held
+    return kept, held_out
 
 
 async def set_aside(journal: AsyncJournal, turn_ids: Sequence[str], reason: str = REASON) -> None:
@@ -65,7 +65,7 @@ def standing(before: Sequence[TurnReaction], batch: Sequence[TurnReaction] = ())
     reasons count, since they are wishes; the guard has to judge the rest. Answers that an earlier version learned from
     come last; the candidate's own step has seen neither kind.
     """
-    held: list[str] = []
+    held_out: list[str] = []
     others: list[str] = []
     complaints = sum(one.reasoned and one.score < 0 for one in batch)
     accepted = 0
@@ -75,8 +75,8 @@ def standing(before: Sequence[TurnReaction], batch: Sequence[TurnReaction] = ())
         elif one.score > 0 and (one.held_back or not one.set_aside):
             accepted += 1
             if complaints <= accepted:
-                (held if one.held_back else others).append(one.turn_id)
-    return [*held, *others]
+                (held_out if one.held_back else others).append(one.turn_id)
+    return [*held_out, *others]
 
 
 async def _by_a_person(journal: AsyncJournal, turn_id: str) -> bool:

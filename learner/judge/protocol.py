@@ -25,7 +25,7 @@ class Judge(Protocol):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """An answer in words, and the thoughts before it. `cut` is the reason why it is incomplete, or ""."""
+    """An answer as text, and the thoughts before it. `cut` is the reason why it is incomplete, or ""."""
 
     text: str
     thoughts: str = ""
@@ -38,7 +38,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Asker(Protocol):
-    """Answers a question in words."""
+    """Answers a question with text."""
 
     name: str
 

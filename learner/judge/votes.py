@@ -114,7 +114,7 @@ def majority(votes: Sequence[Vote], threshold: float) -> float | None:
 
 
 def describe(votes: Sequence[Vote], threshold: float) -> str:
-    """The scoring votes in words."""
+    """The scoring votes as a sentence."""
     scores = Counter(vote.score for vote in votes if vote.score is not None)
     parts = []
     if scores:

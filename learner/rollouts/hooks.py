@@ -107,7 +107,7 @@ def checked_answer(given: Any, vocab_size: int, version: int) -> Tokens | None:
 
 
 def checked_samples(given: Any, vocab_size: int, longest: int, taken: Iterable[str]) -> tuple[list[Sample], list[str]]:
-    """Those of a hook's samples that can be trained on, and what is wrong with the others. `taken` are the ids of the
+    """The samples of a hook that can be trained on, and what is wrong with the others. `taken` are the ids of the
     batch's own samples, `longest` is in tokens. Raises `HookFailed` where it gave no samples at all.
     """
     if isinstance(given, str | bytes) or not isinstance(given, Sequence):

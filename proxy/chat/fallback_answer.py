@@ -17,7 +17,7 @@ from openclaw_rl.shared.messages.answer import Answer, Call, Delta
 from openclaw_rl.shared.records import new_id, now
 
 _LOOK_SECONDS = 1.0
-"""How often an answer that waits for its first token checks that the engine is still there."""
+"""Seconds between two checks, by an answer that waits for its first token, that the engine is still there."""
 
 
 class FallbackAnswer:

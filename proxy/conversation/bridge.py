@@ -154,7 +154,7 @@ class Bridge:
         return self._apply(prompt, rendered, kept), Written(head, rendered, kept, how, why)
 
     def _starts(self, before: array[int], rendered: array[int], common: int) -> list[tuple[int, int]]:
-        """Where an answer may begin: in `rendered`, and in `before`. The same control token opens it in both."""
+        """Positions where an answer may begin, in `rendered` and in `before`; the same control token opens both."""
         if common == len(before):
             return [(common, common)]
         near = range(common, max(-1, common - _NEAR), -1)

@@ -46,8 +46,8 @@ _OBSERVATIONS = (
     # SWE-agent, OpenHands
     "OBSERVATION:\n",
 )
-"""How agents that write commands into their text get the output back, in the user's role. It is a next state, but no
-person's reaction."""
+"""The output of commands that agents write into their text, as they get it back in the user's role. It is a next state,
+but no person's reaction."""
 
 
 class Speech(msgspec.Struct, frozen=True):

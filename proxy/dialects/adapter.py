@@ -173,7 +173,7 @@ class _DialectExchange:
 
     async def _send_stream(self, events: AsyncIterator[Any], call: LiteLLMCall, writer: DialectWriter) -> None:
         """Pass events on. Nothing leaves before the proxy has begun to answer: until then this can become an error."""
-        held: list[Any] = []
+        pending: list[Any] = []
         following = asyncio.ensure_future(anext(events))
         try:
             while True:
@@ -183,13 +183,13 @@ class _DialectExchange:
                         await self._begun_stream(call).write(PING)
                     continue
                 try:
-                    held.append(following.result())
+                    pending.append(following.result())
                 except StopAsyncIteration:
                     break
                 following = asyncio.ensure_future(anext(events))
                 if call.begun:
-                    data = b"".join(map(writer.event, held))
-                    held.clear()
+                    data = b"".join(map(writer.event, pending))
+                    pending.clear()
                     if data:
                         await self._begun_stream(call).write(data)
         finally:
@@ -198,7 +198,7 @@ class _DialectExchange:
                 await following
         if call.refusal is not None:
             return
-        last = b"".join(map(writer.event, held))
+        last = b"".join(map(writer.event, pending))
         if not writer.ended:
             raise EOFError("the stream ended without its last event")
         await self._begun_stream(call).end(last)

@@ -13,7 +13,7 @@ MARK_HEADER = "x-openclaw-rl-dialect"
 ROUTED_HEADER = "x-openclaw-rl-routed"
 """Marks requests to other models: a service of ours that receives it asks no further model, so none goes in circles."""
 OTHER_PATH = "/other"
-"""Where the adapter process asks other models."""
+"""The path at which the adapter process asks other models."""
 
 READY = b"ready\n"
 """The adapter process writes this to stdout once it takes requests."""

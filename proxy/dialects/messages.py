@@ -147,7 +147,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _spell_out_references(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], set[str]]:
-    """The messages with `tool_reference` blocks, the results of the client's tool search, in words; and the names of
+    """The messages with `tool_reference` blocks, the results of the client's tool search, as text; and the names of
     these tools: before that, a tool with `defer_loading` is not offered to the model.
     """
     loaded: set[str] = set()

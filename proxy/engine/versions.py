@@ -79,7 +79,7 @@ class ServedVersions:
         await self._watch.refresh()
         info = self._watch.info
         path = str(_folder(version)) if number else (info.model_path if info is not None else "")
-        if info is not None and info.beside:
+        if info is not None and info.several_versions:
             await self._load(version, path, live=False)
         await self._journal.set_version_state(number, "live")
         engine = self._watch.error

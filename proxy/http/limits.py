@@ -106,7 +106,7 @@ class KeyLimits:
     def __init__(self, places: int) -> None:
         self._limits = defaultdict[int, ConcurrencyLimit](lambda: ConcurrencyLimit(places, per_key=True))
 
-    def of_key(self, key: int) -> ConcurrencyLimit:
+    def for_key(self, key: int) -> ConcurrencyLimit:
         """The limit of the key at this index."""
         return self._limits[key]
 

@@ -22,12 +22,12 @@ class EventStream:
     wait, and so the engine: nothing piles up here.
     """
 
-    __slots__ = ("_headers", "_held", "_last", "_send", "_sending", "hold", "started")
+    __slots__ = ("_headers", "_last", "_pending", "_send", "_sending", "hold", "started")
 
     def __init__(self, send: Send, headers: Iterable[tuple[bytes, bytes]], *, hold: bool = False) -> None:
         self._send = send
         self._headers = [*HEADERS, *headers]
-        self._held: list[bytes] = []
+        self._pending: list[bytes] = []
         self._last = time.monotonic()
         self._sending = False
         self.hold = hold
@@ -41,7 +41,7 @@ class EventStream:
     async def write(self, data: bytes) -> None:
         """Send events, after the status if they are the first."""
         if self.hold:
-            self._held.append(data)
+            self._pending.append(data)
             return
         if not self.started:
             await self._begin()
@@ -55,7 +55,7 @@ class EventStream:
         await self._begin()
         self._last = time.monotonic()
         self._sending = True
-        await self._send({"type": "http.response.body", "body": b"".join([*self._held, data])})
+        await self._send({"type": "http.response.body", "body": b"".join([*self._pending, data])})
 
     async def pulse(self, current: float) -> None:
         """Send a comment, after the status if need be, where nothing was sent for a while."""

@@ -89,7 +89,7 @@ class ChatExchange:
         self._service = service
         self._headers = headers
         self._send = send
-        self._limit = service.limits.of_key(key)
+        self._limit = service.limits.for_key(key)
         self._dialect = service.dialects.dialect_of(headers)
         self._work = work
         self._stream: EventStream | None = None

@@ -53,7 +53,7 @@ class DialectRoute:
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
         headers[CHAT_HEADER] = _own_url(scope)
         headers[MARK_HEADER] = self._adapter.mark(self._dialect)
-        key_limit = self._limits.of_key(scope.get("client_key", 0))
+        key_limit = self._limits.for_key(scope.get("client_key", 0))
         await answer_unless_gone(receive, self._relay(headers, data, send, key_limit))
 
     async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send, key_limit: ConcurrencyLimit) -> None:

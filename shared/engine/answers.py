@@ -94,10 +94,10 @@ class AdapterMissing(EngineError):
 
 
 class Requested(msgspec.Struct, frozen=True):
-    """The wishes of a request: top logprobs (`tops`), logprobs after top-k, top-p and min-p (`filtered`), and the
-    version, where the engine does not say itself which one answers."""
+    """The wishes of a request: `top_logprobs`, logprobs after top-k, top-p and min-p (`filtered`), and the version,
+    where the engine does not say itself which one answers."""
 
-    tops: bool = False
+    top_logprobs: bool = False
     filtered: bool = False
     version: int | None = None
 
@@ -237,7 +237,7 @@ def read_tokens(events: Sequence[bytes], seen: int, requested: Requested, refusa
     """
     ids: list[int] = []
     values: list[float] = []
-    tops: list[list[tuple[float, int]]] = []
+    top_logprobs: list[list[tuple[float, int]]] = []
     meta = _NOTHING
     for event in events:
         meta = refusal.check(200, event)
@@ -255,15 +255,15 @@ def read_tokens(events: Sequence[bytes], seen: int, requested: Requested, refusa
                 values.append(logprob)
             if requested.filtered and filtered is not None:
                 values[-new:] = filtered[-new:]
-            if requested.tops:
-                tops.extend(logprob_pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
+            if requested.top_logprobs:
+                top_logprobs.extend(logprob_pairs(top) for top in (meta.output_top_logprobs or [])[-new:])
             seen = meta.completion_tokens
         if meta.finish_reason is not None:
             break
     finish = meta.finish_reason
     version = version_number(meta.weight_version) if requested.version is None else requested.version
     if finish is None:
-        return Tokens(ids, values, version, top_logprobs=tops, forced=meta.forced)
+        return Tokens(ids, values, version, top_logprobs=top_logprobs, forced=meta.forced)
     if finish.status_code is not None and finish.status_code >= 400:
         raise refusal.error(finish.message or finish.type, finish.status_code)
     spans = _merge_spans(meta.weight_versions or ()) if requested.version is None else []
@@ -275,7 +275,7 @@ def read_tokens(events: Sequence[bytes], seen: int, requested: Requested, refusa
         versions=spans or [VersionSpan(version, 0, seen)],
         prompt_tokens=meta.prompt_tokens,
         cached_tokens=meta.cached_tokens,
-        top_logprobs=tops,
+        top_logprobs=top_logprobs,
         forced=meta.forced,
     )
 

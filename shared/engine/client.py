@@ -93,8 +93,8 @@ class EngineClient:
         ids = [*prompt_ids, *continuation_ids]
         body = with_ids(_address(request, images, version, priority), ids)
         meta = Refusal(self.url, ids).check(*await self._endpoint.post("/generate", body, self._request_timeout))
-        logprobs, tops = read_scores(meta, continuation_ids, self.url)
-        return Scores(logprobs, version_number(meta.weight_version), tops if top_k else ())
+        logprobs, top_logprobs = read_scores(meta, continuation_ids, self.url)
+        return Scores(logprobs, version_number(meta.weight_version), top_logprobs if top_k else ())
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """The engine keeps its versions itself."""

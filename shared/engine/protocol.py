@@ -59,11 +59,11 @@ class Scores(msgspec.Struct, frozen=True):
 class EngineInfo(msgspec.Struct, frozen=True):
     """A description of the engine: live version, versions it can sample, and the model's limits in tokens.
 
-    `constrains` says whether it can hold an answer to a JSON schema, `sees` whether it takes images, `beside` whether
-    it holds other versions next to the live one, `scales` whether it reports logprobs at the sampling temperature.
-    `trouble` is what keeps it from answering though it runs (its provider is away, say); "" when all is well.
-    `transfer` is how new weights reach it, where that is not simply a folder that it loads. `live` is −1 where it is
-    not known: a change of weights broke off.
+    `constrains` says whether it can hold an answer to a JSON schema, `sees` whether it takes images, `several_versions`
+    whether it holds other versions next to the live one (`beside` in JSON), `scales` whether it reports
+    logprobs at the sampling temperature. `trouble` is what keeps it from answering though it runs (its provider is
+    away, say); "" when all is well. `transfer` is how new weights reach it, where that is not simply a folder that it
+    loads. `live` is −1 where it is not known: a change of weights broke off.
     """
 
     live: int
@@ -73,7 +73,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     vocab_size: int = 0
     constrains: bool = False
     sees: bool = False
-    beside: bool = True
+    several_versions: bool = msgspec.field(default=True, name="beside")
     scales: bool = True
     trouble: str = ""
     transfer: str = ""

@@ -193,7 +193,7 @@ class _Report:
         self._incremental = incremental
         self._ids: list[int] = []
         self._logprobs: list[tuple[float, int, None]] = []
-        self._tops: list[list[list[Any]]] = []
+        self._top_logprobs: list[list[list[Any]]] = []
         self._count = 0
         self._finish: dict[str, Any] | None = None
 
@@ -202,8 +202,8 @@ class _Report:
             self._count += 1
             self._ids.append(choice.id)
             self._logprobs.append((choice.logprob, choice.id, None))
-            if self._job.tops:
-                self._tops.append(jsonable(choice.top))
+            if self._job.top_logprobs:
+                self._top_logprobs.append(jsonable(choice.top))
         self._finish = event.finish
 
     def body(self, *, last: bool) -> dict[str, Any]:
@@ -219,18 +219,20 @@ class _Report:
         }
         if job.request.return_logprob:
             meta["output_token_logprobs"] = self._logprobs
-            if job.tops:
-                meta["output_top_logprobs"] = self._tops
+            if job.top_logprobs:
+                meta["output_top_logprobs"] = self._top_logprobs
         if last:
             meta["weight_versions"] = [{"version": version, "start": 0, "end": self._count}]
             meta["e2e_latency"] = time.monotonic() - job.arrived
             if job.score_from is not None:
                 meta["input_token_logprobs"] = [(logprob, token, None) for logprob, token in job.input_logprobs]
                 if job.request.top_logprobs_num:
-                    meta["input_top_logprobs"] = [None if top is None else jsonable(top) for top in job.input_tops]
+                    meta["input_top_logprobs"] = [
+                        None if top is None else jsonable(top) for top in job.input_top_logprobs
+                    ]
         body = {"text": "", "output_ids": self._ids, "meta_info": meta}
         if self._incremental:
-            self._ids, self._logprobs, self._tops = [], [], []
+            self._ids, self._logprobs, self._top_logprobs = [], [], []
         return body
 
 

@@ -181,7 +181,7 @@ class EngineJob:
     cached: int = 0
     output: list[int] = field(default_factory=list)
     input_logprobs: list[tuple[float | None, int]] = field(default_factory=list)
-    input_tops: list[list[tuple[float, int]] | None] = field(default_factory=list)
+    input_top_logprobs: list[list[tuple[float, int]] | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rid = self.request.rid or uuid.uuid4().hex
@@ -190,10 +190,10 @@ class EngineJob:
         """The first position whose logprob is asked for, which is never there itself."""
         if self.score_from is not None and self.score_from < len(self.request.input_ids):
             self.input_logprobs.append((None, int(self.request.input_ids[self.score_from])))
-            self.input_tops.append(None)
+            self.input_top_logprobs.append(None)
 
     @property
-    def tops(self) -> int:
+    def top_logprobs(self) -> int:
         """Number of alternatives that a sampled token reports."""
         return self.request.top_logprobs_num if self.request.return_logprob else 0
 

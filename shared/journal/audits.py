@@ -73,7 +73,7 @@ def audit(connection: Connection, turn_id: str) -> Audit | None:
 
 
 def aligned_count(connection: Connection, version: int) -> int:
-    """How many turns of a version were found aligned."""
+    """The number of turns of a version that were found aligned."""
     return int(connection.value("SELECT count(*) FROM audits WHERE version = ? AND verdict = 'aligned'", version))
 
 

@@ -135,8 +135,8 @@ def unpack_record(body: bytes, record: type[_T]) -> _T:
 
 
 def common_prefix(left: Sequence[Any], right: Sequence[Any]) -> int:
-    """How many items `left` and `right` begin with in common, by bisection (comparing slices is cheap, a loop is
-    not).
+    """The number of items that `left` and `right` begin with in common, by bisection (comparing slices is cheap, a loop
+    is not).
     """
     low, high = 0, min(len(left), len(right))
     while low < high:

@@ -19,7 +19,7 @@ from openclaw_rl.shared.objective.importance_ratio import no_ratio
 from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample, Turn, VersionState, now
 
 HELD_BACK = "held back for the guard"
-"""How the quarantine of a turn begins that is kept for the guard."""
+"""The beginning of the reason why a turn that is kept for the guard is quarantined."""
 
 _REACTIONS = f"""
 SELECT turn_id, score, hint IS NOT NULL, coalesce(reason LIKE '{HELD_BACK}%', 0), reason IS NOT NULL
@@ -106,13 +106,13 @@ def ready_samples(connection: Connection, limit: int) -> tuple[list[Sample], lis
 
 
 def ready_count(connection: Connection) -> int:
-    """How many samples wait for a step."""
+    """The number of samples that wait for a step."""
     return int(connection.value("SELECT count(*) FROM samples WHERE state = 'ready'"))
 
 
 def ready_words(connection: Connection, *, guesses: bool) -> int:
-    """How many samples wait whose turn a person answered, or that have a hint or a reward other than 0, the judge's
-    guesses among them with `guesses`. None of them is read.
+    """The number of waiting samples whose turn a person answered, or that have a hint or a reward other than 0, the
+    judge's guesses among them with `guesses`. None of them is read.
     """
     count: int = connection.value(
         "SELECT count(*) FROM samples WHERE state = 'ready' AND (hint IS NOT NULL "

@@ -15,7 +15,7 @@ FOUND = 64
 """Turns that are given for one digest: of the same words in thousands of sessions only the latest matter."""
 
 FRESH_SECONDS = 30.0
-"""How far a session's `last_seen` may lag behind: opening an episode that is open writes nothing within this time."""
+"""Seconds that `last_seen` may lag behind: opening an episode that is open writes nothing within this time."""
 
 _NEWEST = f"ORDER BY turns.id DESC LIMIT {FOUND}"
 
@@ -153,7 +153,7 @@ def active_sessions(connection: Connection) -> list[str]:
 
 
 def main_turns(connection: Connection, turn_id: str) -> tuple[int, bool]:
-    """How many complete main turns the episode of this turn has, and whether it is over."""
+    """The number of complete main turns in the episode of this turn, and whether it is over."""
     found = connection.execute(
         "SELECT (SELECT count(*) FROM turns WHERE session = one.session AND episode = one.episode "
         "AND kind = 'main' AND status = 'complete'), ended IS NOT NULL FROM turns AS one "

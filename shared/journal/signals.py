@@ -241,7 +241,7 @@ def accepted_answers(connection: Connection, limit: int) -> list[tuple[int, str]
 
 
 def later_main_turns(connection: Connection, turn_id: str, until: float = math.inf) -> int:
-    """How many complete main turns came after this one in its episode, up to a time (Unix seconds)."""
+    """The number of complete main turns that came after this one in its episode, up to a time (Unix seconds)."""
     count: int = connection.value(
         "SELECT count(*) FROM turns JOIN turns AS one ON one.session = turns.session "
         "AND one.episode = turns.episode WHERE one.turn_id = ? AND turns.kind = 'main' "

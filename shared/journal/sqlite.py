@@ -23,7 +23,7 @@ from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
-"""How long a writer waits for the writers of other processes before it fails."""
+"""Seconds that a writer waits for the writers of other processes before it fails."""
 
 _OPENING = threading.Lock()
 _RECENT_BYTES = 8 << 20

@@ -122,16 +122,16 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
             encoding.keep(logprobs.tobytes()),
         ),
     )
-    held = [
+    blobs = [
         (position, _blob(connection, messages[position], digests[position]))
         for position in range(shared, len(messages))
     ]
-    for position, blob in held:
+    for position, blob in blobs:
         image_store.store(connection, blob, turn.messages[position])
-    held.append((_ANSWER, values["answer"]))
+    blobs.append((_ANSWER, values["answer"]))
     if turn.tools:
-        held.append((_TOOLS, values["tools"]))
-    _hold(connection, row, held)
+        blobs.append((_TOOLS, values["tools"]))
+    _hold(connection, row, blobs)
     if turn.kind == "main" and untrainable:
         connection.execute("INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now()))
     elif turn.kind == "main" and turn.status == "complete" and response and not turn.sampling.imported:

@@ -101,7 +101,7 @@ class AuditFigures(msgspec.Struct, frozen=True):
 
 
 class LearningFigures(msgspec.Struct, frozen=True):
-    """Where learning is: the newest version's number and state (`None` in an empty journal) and the live one's; and
+    """The state of learning: the newest version's number and state (`None` in an empty journal) and the live one's; and
     how many judgements were ever made, those of them without a score, their votes, and votes that failed.
     """
 
@@ -124,7 +124,7 @@ class ProcessRow(msgspec.Struct, frozen=True):
 
 
 class Lengths(msgspec.Struct, frozen=True):
-    """How many turns of a kind there were, and the tokens of their prompts and of their answers together."""
+    """The number of turns of a kind, and the tokens of their prompts and of their answers together."""
 
     turns: int = 0
     prompt_tokens: int = 0

@@ -20,7 +20,7 @@ GROUP_LIMIT = 256
 """Operations a transaction; more would hold up other processes that want to write."""
 
 LINGER_SECONDS = 0.02
-"""How long an operation whose caller need not be answered at once waits for others to share their transaction."""
+"""Seconds that an operation whose caller need not be answered at once waits for others to share their transaction."""
 
 
 class _Operation(NamedTuple):

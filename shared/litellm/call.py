@@ -24,7 +24,7 @@ class CallRefusal(NamedTuple):
 
     @property
     def message(self) -> str:
-        """The error in words."""
+        """The error's message, or its status."""
         return str(self.error.get("message") or f"status {self.status}")
 
 

@@ -54,7 +54,7 @@ class Request:
         self.call = call
         self._content = content
         self._blank = blank
-        self._held: list[dict[str, Any]] = []
+        self._pending: list[dict[str, Any]] = []
 
     @classmethod
     def from_litellm(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
@@ -161,9 +161,9 @@ class Request:
         choices = body.get("choices") or []
         if body.get("usage"):
             yield _chunk({**body, "choices": [_NO_DELTA]})
-            yield from map(_chunk, self._held)
+            yield from map(_chunk, self._pending)
         elif any(choice.get("finish_reason") for choice in choices):
-            self._held.append(body)
+            self._pending.append(body)
         elif not all(_silent(choice) for choice in choices):
             yield _chunk(body)
 

@@ -1,4 +1,4 @@
-"""When two messages are the same message.
+"""Equality of messages.
 
 Clients rewrite what they echo: new tool-call ids, other key order and spacing in arguments, `1.0` as `1`, `null` for an
 empty text, extra fields. None of that makes a different conversation, so none of it enters a key. Reasoning does not

@@ -38,8 +38,8 @@ _PROCESSOR = "Qwen2VLImageProcessor"
 
 
 class Vision(msgspec.Struct, frozen=True):
-    """How a model turns an image into tokens: one for every square of `cell` pixels a side, after the image was resized
-    to between `least` and `most` pixels. `placeholder` is the token's id.
+    """A model's way to turn an image into tokens: one for every square of `cell` pixels a side, after the image was
+    resized to between `least` and `most` pixels. `placeholder` is the token's id.
     """
 
     placeholder: int
@@ -48,7 +48,7 @@ class Vision(msgspec.Struct, frozen=True):
     most: int
 
     def tokens(self, width: int, height: int) -> int:
-        """How many tokens an image of this size takes. Raises `BadRequest` for one that the processor refuses."""
+        """The number of tokens of an image of this size. Raises `BadRequest` for one that the processor refuses."""
         if max(width, height) > _LONGEST_RATIO * min(width, height):
             raise BadRequest(
                 f"An image of {width} x {height} pixels is too narrow for this model: one side may be at most "
@@ -96,13 +96,13 @@ class Vision(msgspec.Struct, frozen=True):
         return expanded + list(ids[before:])
 
     def spans(self, ids: Sequence[int]) -> list[ImageSpan]:
-        """Where the images of an expanded prompt stand. No two of them touch: markers stand between them."""
+        """The places of the images in an expanded prompt. No two of them touch: markers stand between them."""
         return _runs(ids, self.placeholder)
 
 
 def read_vision(folder: Path, config: Mapping[str, Any], controls: Mapping[str, int]) -> Vision | str:
-    """How the model in `folder` sees, or why it takes no images, in words. `controls` are ids of control tokens. Raises
-    `ConfigError` for a file that cannot be read.
+    """The vision of the model in `folder`, or the reason why it takes no images. `controls` are ids of control tokens.
+    Raises `ConfigError` for a file that cannot be read.
     """
     if "vision_config" not in config:
         return "the model takes text only"
@@ -191,7 +191,7 @@ def images_of(turn: Turn) -> tuple[PromptImage, ...]:
 
 
 def misplaced(turn: Turn) -> str:
-    """Why the images of a recorded turn cannot be computed on, in words; "" where each of them has its place in the
+    """The reason why the images of a recorded turn cannot be computed on; "" where each of them has its place in the
     prompt, or there are none. Only a journal that another program wrote to holds such turns.
     """
     shown, placed = len(images_in(turn.messages)), list(turn.image_spans)

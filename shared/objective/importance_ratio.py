@@ -39,7 +39,7 @@ def reshaped(sampling: Sampling) -> str:
 
 
 def no_ratio(sampling: Sampling) -> str:
-    """Why an answer sampled so has no importance ratio, in words that follow "it was"; "" if it has one."""
+    """The reason why an answer sampled so has no importance ratio, as it follows "it was"; "" if it has one."""
     if sampling.imported:
         return IMPORTED
     if greedy(sampling):

@@ -70,13 +70,13 @@ def with_tail(chosen_log_probs: Tensor) -> Tensor:
     Source: the tail bin of SDFT (arXiv 2601.19897) and SDPO (arXiv 2601.20802). With both distributions in the same
     bins `reverse_kl` compares them, a lower bound of the divergence over the vocabulary.
     """
-    held = torch.logsumexp(chosen_log_probs, dim=-1, keepdim=True)
-    floor = torch.finfo(held.dtype).eps
-    return torch.cat([chosen_log_probs, torch.log(-torch.expm1(held.clamp(max=-floor)))], dim=-1)
+    chosen = torch.logsumexp(chosen_log_probs, dim=-1, keepdim=True)
+    floor = torch.finfo(chosen.dtype).eps
+    return torch.cat([chosen_log_probs, torch.log(-torch.expm1(chosen.clamp(max=-floor)))], dim=-1)
 
 
 def overlap(own: Tensor, others: Tensor) -> Tensor:
-    """How many of the token ids `own` `[N, k]` are among `others` `[N, k]`, `[N]`; the ids of a row are distinct.
+    """The number of token ids `own` `[N, k]` that are among `others` `[N, k]`, `[N]`; the ids of a row are distinct.
 
     Source: the `overlap` selection of hints in the second OpenClaw-RL paper, per token.
     """

@@ -66,7 +66,7 @@ def needs_base(terms: frozenset[str]) -> bool:
 
 
 def needs_old(sample: Sample, recipe: Recipe) -> int:
-    """How many of the policy's likeliest tokens before the step must be known at each position of the answer."""
+    """The number of the policy's likeliest tokens before the step that must be known at each position of the answer."""
     hints = len(hints_of(sample, recipe))
     selects = bool(hints) and recipe.distillation == "select" and not recipe.custom_loss
     compares = hints > 1 and recipe.hint_selection == "overlap-token"

@@ -119,12 +119,12 @@ class Outgoing:
             self._said.put(_digest(text), True)
 
     def fresh(self, chat: ChatInput) -> int:
-        """How many characters of a request were never looked through."""
+        """The number of characters of a request that were never looked through."""
         tools = 0 if not chat.tools or _digest(chat.tools_json) in self._tools else len(chat.tools_json)
         return tools + sum(len(text) for text, _ in _written(chat.messages) if _digest(text) not in self._known)
 
     def taken(self, chat: ChatInput) -> Mapping[str, int]:
-        """How much is taken out of a request, by kind."""
+        """The number of things taken out of a request, by kind."""
         found = Counter(self._looked_at(chat).found)
         for text, own in _written(chat.messages):
             if not (own and self._is_said(text)):
@@ -182,7 +182,7 @@ def is_here(model: str, base: str) -> bool:
 
 
 def describe_taken(taken: Mapping[str, int]) -> str:
-    """The things taken out of a prompt, in words for a turn's record; "" for nothing."""
+    """The things taken out of a prompt, as text for a turn's record; "" for nothing."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(taken.items()))
     return f"taken out of its prompt before it left (cloud_redact): {kinds}" if kinds else ""
 

@@ -42,8 +42,8 @@ class AnswerParser:
     """
 
     __slots__ = (
-        "_bare", "_call_id", "_calls", "_content", "_decoder", "_grammar", "_held", "_irregular", "_kinds", "_out",
-        "_parallel", "_partial", "_reader", "_reasoning", "_schemas", "_spoken", "_state", "_stop", "_stop_tail",
+        "_bare", "_call_id", "_calls", "_content", "_decoder", "_grammar", "_irregular", "_kinds", "_out", "_parallel",
+        "_partial", "_reader", "_reasoning", "_schemas", "_space", "_spoken", "_state", "_stop", "_stop_tail",
         "_vocab", "_waiting", "_with_calls", "done", "stop_matched",
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ class AnswerParser:
         self._calls: list[Call] = []
         self._irregular = False
         self._spoken = False  # whether the current stretch of text or reasoning has begun
-        self._held = ""  # white space that is dropped unless more text follows
+        self._space = ""  # white space that is dropped unless more text follows
         self._stop_tail = ""  # text that may be the beginning of a stop string
         self._waiting: list[int] = []  # a call inside reasoning
         self._reader = self._new_reader()
@@ -90,7 +90,7 @@ class AnswerParser:
 
     def feed(self, token: int) -> list[Delta]:
         """The deltas that became certain with this id, often none. Ids out of range raise `IndexError`."""
-        if self._state == _CONTENT and self._spoken and not (self._held or self._stop or self._partial or self.done):
+        if self._state == _CONTENT and self._spoken and not (self._space or self._stop or self._partial or self.done):
             text = None if token in self._kinds else self._vocab.text_of[token]
             if text and not text[-1].isspace():  # a word in the middle of a text, which is nearly every token
                 self._content.append(text)
@@ -224,9 +224,9 @@ class AnswerParser:
 
     def _say(self, text: str, kind: Literal["content", "reasoning"]) -> None:
         """Passes text on, without white space before its first and after its last visible character."""
-        if self._held:
-            text = self._held + text
-            self._held = ""
+        if self._space:
+            text = self._space + text
+            self._space = ""
         if not self._spoken:
             text = text.lstrip()
             if not text:
@@ -238,7 +238,7 @@ class AnswerParser:
                     text = "\n" + text
         if text[-1].isspace():
             visible = text.rstrip()
-            self._held = text[len(visible) :]
+            self._space = text[len(visible) :]
             if not visible:
                 return
             text = visible
@@ -263,7 +263,7 @@ class AnswerParser:
 
     def _start_call(self, name: str) -> None:
         self._call_id = f"call_{secrets.token_hex(12)}"
-        self._held = ""
+        self._space = ""
         self._spoken = False
         self._out.append(Delta("call_start", "", len(self._calls), self._call_id, name))
 
@@ -308,7 +308,7 @@ class AnswerParser:
     def _leave_reasoning(self) -> None:
         self._state = _CONTENT
         self._spoken = False
-        self._held = ""
+        self._space = ""
 
     def _release_call(self) -> None:
         """Reasoning was never closed: the call inside it ended it."""

@@ -48,7 +48,7 @@ class Histories:
         self._kept = SharedCache[_Key, _Beginning](capacity, lambda beginning: beginning.size)
 
     def written(self, messages: Sequence[Message], *, thinking: bool) -> int:
-        """How many messages of a history are kept."""
+        """The number of messages of a history that are kept."""
         found = self._find(messages, thinking)
         return len(found.messages) - 1 if found and found.messages else 0
 

@@ -28,7 +28,7 @@ _PATTERNS = frozenset(
     for letters, others in ((r"\p{L}", r"\p{L}"), (r"[\p{L}\p{M}]", r"\p{L}\p{M}"))
     for digits in (r"\p{N}", r"\p{N}{1,3}")
 )
-"""Those of Qwen 2 to 3, of Llama 3 and others with OpenAI's cl100k, and of Qwen 3.5."""
+"""The patterns of Qwen 2 to 3, of Llama 3 and others with OpenAI's cl100k, and of Qwen 3.5."""
 _ENTRY_BYTES = 100  # weight of a dictionary's entry without key and value
 
 
@@ -66,7 +66,7 @@ class Lines:
         return joined
 
     def unknown(self, text: str) -> int:
-        """How many characters of a text are in lines that were not encoded yet."""
+        """The number of characters of a text in lines that were not encoded yet."""
         young, old = self._young, self._old
         return sum(len(line) for line in _CUT.split(text) if line not in young and line not in old)
 

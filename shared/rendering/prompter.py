@@ -195,7 +195,7 @@ class Prompter:
         return sum(map(self._unknown, (tools_json, *_texts(messages)))) > _COLD_CHARACTERS
 
     def _unknown(self, text: str | bytes) -> int:
-        """How many characters of a text would have to be encoded, about."""
+        """The approximate number of characters of a text that would have to be encoded."""
         if len(text) >= _SHORT and hash(text) in self._encoded:
             return 0
         return self.tokenizer.unknown(text) if isinstance(text, str) else len(text)
@@ -236,7 +236,7 @@ class Prompter:
         return answer.matches(*read)
 
     def describe(self) -> str:
-        """How this model is written and read, for people."""
+        """Describe to people how this model is written and read."""
         grammar = self.family.grammar
         how = {PLAIN: "as plain text", TEMPLATE: "by its own chat template"}.get(self.family.name, "as renderers does")
         calls = {"json": "JSON tool calls", "xml": "XML tool calls", "bare": "JSON answers as tool calls"}

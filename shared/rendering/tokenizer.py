@@ -91,7 +91,7 @@ class PieceTokenizer:
         return ids
 
     def unknown(self, text: str) -> int:
-        """How many characters of a text would have to be encoded, about."""
+        """The approximate number of characters of a text that would have to be encoded."""
         if text in self._pieces:
             return 0
         return self._lines.unknown(text) if self._lines is not None and len(text) >= LONG else len(text)

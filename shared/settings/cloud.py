@@ -40,7 +40,7 @@ KEYS = ("judge", "hint", "side", "fallback")
 
 
 class FireworksMode(NamedTuple):
-    """Where Fireworks trains; an option that is "" is Fireworks' choice, a deployment that is "" is created."""
+    """The way Fireworks trains; an option that is "" is Fireworks' choice, a deployment that is "" is created."""
 
     is_dedicated: bool
     deployment: str = ""

@@ -1,4 +1,4 @@
-"""How settings name models other than the policy: `NAME`, or `NAME@URL` where it runs at an address of its own."""
+"""Names of models other than the policy in settings: `NAME`, or `NAME@URL` where it runs at an address of its own."""
 
 from __future__ import annotations
 

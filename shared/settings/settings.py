@@ -249,8 +249,8 @@ class Setting(NamedTuple):
 
 FIELDS: Mapping[str, Setting] = {
     field.alias or attribute: Setting(group, attribute, field)
-    for group, held in Settings.model_fields.items()
-    for attribute, field in held.annotation.model_fields.items()  # type: ignore[union-attr]
+    for group, settings in Settings.model_fields.items()
+    for attribute, field in settings.annotation.model_fields.items()  # type: ignore[union-attr]
 }
 """Every field of the groups by its flat name. Those that are excluded are no settings: only code gives them."""
 SETTINGS: Mapping[str, Setting] = {name: field for name, field in FIELDS.items() if not field.field.exclude}

@@ -1,4 +1,4 @@
-"""Where settings come from, weakest first: default, alias (wherever it stands), `openclaw-rl.toml`, environment, flag.
+"""Sources of settings, weakest first: default, alias (wherever it stands), `openclaw-rl.toml`, environment, flag.
 
 Names that users of other systems have in their scripts are mapped in `shared.settings.aliases`.
 """
@@ -143,7 +143,7 @@ def _own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str,
 
 
 def _unknown(name: str, known: Collection[str], *, upper: bool = False) -> str:
-    """Why a name is no setting: it was removed, or is misspelt."""
+    """The reason why a name is no setting: it was removed, or is misspelt."""
     instead = tomllib.loads(REMOVED.read_text("utf-8")).get(name.rpartition(".")[2].replace("-", "_"))
     if instead:
         return f"is no setting any more: {instead}"

@@ -46,22 +46,22 @@ class World:
     policy: Any
 
     async def cloud(
-        self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", tops: int = VOCABULARY
+        self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", top_logprobs: int = VOCABULARY
     ) -> Found:
         """By the passes of `trainer_cloud.training.objective`, at the policy as it is now."""
-        objective = await self.learned(samples, recipe, loss=loss, tops=tops)
+        objective = await self.learned(samples, recipe, loss=loss, top_logprobs=top_logprobs)
         objective.passes(await TorchTraining(self.before).forward(objective.asked()))
         training = TorchTraining(self.policy)
         passes = objective.passes(await training.forward(objective.asked()))
         return Found(training.gradient(passes), objective.metrics(), passes)
 
     async def learned(
-        self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", tops: int = VOCABULARY
+        self, samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo", top_logprobs: int = VOCABULARY
     ) -> CloudObjective:
         """An objective that knows its targets."""
         objective = CloudObjective(samples, recipe, loss=loss)
         live, base = TorchSampler(self.before), TorchSampler(self.base)
-        await objective.learn_targets(live if recipe.teacher == "live" else base, base, live, tops=tops)
+        await objective.learn_targets(live if recipe.teacher == "live" else base, base, live, top_logprobs=top_logprobs)
         return objective
 
     def local(self, samples: Sequence[Sample], recipe: Recipe) -> Found:

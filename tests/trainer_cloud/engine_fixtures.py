@@ -62,7 +62,12 @@ async def alone(model: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Awai
 
 
 async def ask(
-    engine: engines.CloudEngine, *, priority: int = 0, tokens: int = 4, version: int | None = None, tops: int = 0
+    engine: engines.CloudEngine,
+    *,
+    priority: int = 0,
+    tokens: int = 4,
+    version: int | None = None,
+    top_logprobs: int = 0,
 ) -> Any:
     """The last event of one request."""
     last = asyncio.get_running_loop().create_future()
@@ -71,8 +76,8 @@ async def ask(
         sampling_params=SamplingParams(max_new_tokens=tokens, ignore_eos=True),
         priority=priority,
         weight_version=version,
-        return_logprob=bool(tops),
-        top_logprobs_num=tops,
+        return_logprob=bool(top_logprobs),
+        top_logprobs_num=top_logprobs,
     )
     await engine.submit(request, lambda event: last.set_result(event) if event.last and not last.done() else None)
     return await last

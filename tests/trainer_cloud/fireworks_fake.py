@@ -125,9 +125,9 @@ class Fake:
         )
 
     @staticmethod
-    def _token(token: int, index: int, tops: int) -> dict[str, Any]:
+    def _token(token: int, index: int, top_logprobs: int) -> dict[str, Any]:
         best: Sequence[Mapping[str, Any]] = [
-            {"token_id": token + 1 + one, "logprob": -0.1 * one} for one in range(tops)
+            {"token_id": token + 1 + one, "logprob": -0.1 * one} for one in range(top_logprobs)
         ]
         return {
             "token_id": token,

@@ -32,7 +32,7 @@ class LiveSampler(TorchSampler):
         super().__init__(model)
         self._own, self._provider, self._path = model, provider, path
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
         self._provider.sampled += 1
         try:
             await self._provider.gate.wait()
@@ -101,7 +101,7 @@ class TorchProvider:
     is cleared; `away`, if set, is what `offer` raises. A `lazy` one makes clients of weights that are not there.
     """
 
-    beside = True
+    several_versions = True
 
     def __init__(self, model: Path, *, name: str = "torch") -> None:
         self.name = name
@@ -133,7 +133,7 @@ class TorchProvider:
             raise self.away
         return Offer([self.name])
 
-    async def tops(self, wanted: int) -> int:
+    async def max_top_logprobs(self, wanted: int) -> int:
         return min(wanted, self.most, self._base.config.vocab_size)
 
     async def sampler(self, path: str) -> LiveSampler:

@@ -19,8 +19,8 @@ from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sa
 
 
 class TorchSampler:
-    """`model` to be asked; `most` likeliest tokens at each position, and what it was asked: texts with their `tops`
-    and whether chosen tokens were scored.
+    """`model` to be asked; `most` likeliest tokens at each position, and what it was asked: texts with their
+    `top_logprobs`, and whether chosen tokens were scored.
     """
 
     def __init__(self, model: Any, *, most: int = 1000) -> None:
@@ -29,22 +29,22 @@ class TorchSampler:
         self.asked: list[tuple[list[int], int, bool]] = []
         self.cancelled = 0
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
         raise NotImplementedError
 
     async def score(
-        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
-        if tops > self._most:
-            raise CloudError(f"{tops} likeliest tokens are more than {self._most}", "refused", undone=True)
-        self.asked.append((list(ids), tops, chosen is not None))
+        if top_logprobs > self._most:
+            raise CloudError(f"{top_logprobs} likeliest tokens are more than {self._most}", "refused", undone=True)
+        self.asked.append((list(ids), top_logprobs, chosen is not None))
         with torch.no_grad():
             rows = _log_probs(self._model, ids[:-1])[start - 1 :]
-        likeliest = rows.topk(min(tops, rows.shape[-1]), dim=-1)
+        likeliest = rows.topk(min(top_logprobs, rows.shape[-1]), dim=-1)
         told = zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
         return Scored(
             logprobs=rows.gather(-1, torch.tensor(ids[start:])[:, None])[:, 0].tolist(),
-            tops=[list(zip(values, tokens, strict=True)) for values, tokens in told] if tops else (),
+            top_logprobs=[list(zip(values, tokens, strict=True)) for values, tokens in told] if top_logprobs else (),
             chosen=None if chosen is None else rows.gather(-1, torch.from_numpy(chosen)).float().numpy(),
         )
 

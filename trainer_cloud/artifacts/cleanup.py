@@ -153,7 +153,7 @@ class ArtifactCleanup:
         return pointer.read(folder / SERVED, provider=self._provider.name, model=self._model)
 
     def _saved(self) -> list[Artifact]:
-        return [artifact for kind in _KINDS for artifact in self._registry.of(self._provider.name, kind)]
+        return [artifact for kind in _KINDS for artifact in self._registry.find(self._provider.name, kind)]
 
     def _foreign(self, folder: Path) -> bool:
         if folder.resolve().parent != self._checkpoints:
@@ -171,7 +171,7 @@ class ArtifactCleanup:
                 continue
             kept |= {found.state, found.sampler}
         saved = [one for one in self._saved() if one.name not in kept and not self._named(one)]
-        cut_off = [one for one in self._registry.of(self._provider.name, _SAVING) if one.name not in self._saving]
+        cut_off = [one for one in self._registry.find(self._provider.name, _SAVING) if one.name not in self._saving]
         return sorted([*saved, *cut_off], key=lambda artifact: artifact.name in self._last)
 
     def _named(self, artifact: Artifact) -> bool:

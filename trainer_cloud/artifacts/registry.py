@@ -52,7 +52,7 @@ class ArtifactRegistry:
         """Strike an artifact out; harmless when it is not there."""
         self._change(lambda found: [one for one in found if one != artifact])
 
-    def of(self, provider: str, kind: str) -> list[Artifact]:
+    def find(self, provider: str, kind: str) -> list[Artifact]:
         """The artifacts of a kind, the oldest first."""
         return [one for one in self._change(None) if (one.provider, one.kind) == (provider, kind)]
 

@@ -77,7 +77,7 @@ class Prices:
             entries, notes = {**entries, **more}, {**notes, **said}
         return cls(entries, notes)
 
-    def of(self, provider: str, model: str) -> Price | None:
+    def for_model(self, provider: str, model: str) -> Price | None:
         """The price of a model, `None` where it is not known."""
         return self._entries.get((provider, model))
 

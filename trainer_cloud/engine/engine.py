@@ -144,7 +144,7 @@ class CloudEngine:
         self._watching: asyncio.Task[None] | None = None
         self._trouble: CloudError | None = None
         self._live_error = ""
-        self._has_tops = True
+        self._reports_top_logprobs = True
         self.versions = CloudVersions(
             provider, settings.engine.model, settings.checkpoints_path, limit=max(settings.engine.max_versions, 16)
         )
@@ -182,7 +182,7 @@ class CloudEngine:
         if len(self._jobs) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} requests wait for {self._provider.name} already", 503)
         number = request.version()
-        if not self._provider.beside and number not in (None, self.versions.live):
+        if not self._provider.several_versions and number not in (None, self.versions.live):
             raise _unknown(
                 f"{self._provider.name} serves only its live version here, {self.versions.live}, not {number}"
             )
@@ -193,8 +193,8 @@ class CloudEngine:
         except BadPointer as error:
             raise _unknown(f"version {request.weight_version} cannot be loaded: {error}", 400) from error
         job = CloudRequest(request, version, receive)
-        if job.tops and request.sampling_params.max_new_tokens and not self._has_tops:
-            raise self._no_tops()
+        if job.top_logprobs and request.sampling_params.max_new_tokens and not self._reports_top_logprobs:
+            raise self._no_top_logprobs()
         self._jobs.add(job)
         job.work = asyncio.create_task(self._run(job), name=f"request {job.rid}")
         return job
@@ -210,7 +210,7 @@ class CloudEngine:
         if request.score_temperature != 1:
             raise Refused(f"{provider} scores at temperature 1 only", 501)
 
-    def _no_tops(self) -> Refused:
+    def _no_top_logprobs(self) -> Refused:
         return Refused(
             f"{self._provider.name} does not report the likeliest tokens of an answer: leave top_logprobs out"
         )
@@ -226,7 +226,7 @@ class CloudEngine:
 
     async def load(self, wanted: UpdateWeights) -> int:
         number = wanted.number(self.versions.numbers())
-        if not wanted.live and not self._provider.beside:
+        if not wanted.live and not self._provider.several_versions:
             raise Refused(f"{self._provider.name} serves one version here: it cannot load another, {number}")
         try:
             async with self._loading:
@@ -258,13 +258,13 @@ class CloudEngine:
             "openclaw_rl": True,
             "live": self.versions.live,
             "live_error": self._live_error,
-            "versions": self.versions.numbers() if self._provider.beside else [self.versions.live],
+            "versions": self.versions.numbers() if self._provider.several_versions else [self.versions.live],
             "context_length": self.context_length,
             "vocab_size": self._vocabulary,
             "running": len(self._jobs),
             "trouble": "; ".join(filter(None, (str(self._trouble or ""), self._live_error))),
             "scales": False,
-            "beside": self._provider.beside,
+            "beside": self._provider.several_versions,
         }
 
     def text(self, ids: Sequence[int]) -> str:
@@ -306,11 +306,11 @@ class CloudEngine:
                     raise
                 if job.request.version() is None:
                     job.version = self.versions.find(None)
-                del job.input_logprobs[1:], job.input_tops[1:]
+                del job.input_logprobs[1:], job.input_top_logprobs[1:]
 
     async def _was_replaced(self, job: CloudRequest, error: CloudError) -> bool:
         """True if a request failed because another version is live by now, which may answer it."""
-        if self._provider.beside or not error.undone or error.retry_after != 0:
+        if self._provider.several_versions or not error.undone or error.retry_after != 0:
             return False
         async with self._loading:
             return self.versions.live != job.version.number and job.request.weight_version is None
@@ -356,32 +356,35 @@ class CloudEngine:
             if not params.max_new_tokens:
                 self._trouble = None
                 return Event(finish={"type": "length", "length": 0})
-            answer = await sampler.sample(job.request.input_ids, self._stopping.named(params), tops=job.tops)
+            answer = await sampler.sample(
+                job.request.input_ids, self._stopping.named(params), top_logprobs=job.top_logprobs
+            )
             bill["sample"] = len(answer.ids)
         self._trouble = None
-        if job.tops and answer.ids and not any(answer.tops):
-            self._has_tops = False
-            raise self._no_tops()
+        if job.top_logprobs and answer.ids and not any(answer.top_logprobs):
+            self._reports_top_logprobs = False
+            raise self._no_top_logprobs()
         return self._event(job, answer)
 
     async def _score(self, job: CloudRequest, sampler: Sampler) -> None:
         start, ids = job.score_from, job.request.input_ids
         assert start is not None
-        tops = job.request.top_logprobs_num
+        count = job.request.top_logprobs_num
         if start + 1 >= len(ids):
             return
-        scored = await sampler.score(ids, start + 1, tops=tops)
-        if tops and len(scored.tops) != len(scored.logprobs):
+        scored = await sampler.score(ids, start + 1, top_logprobs=count)
+        if count and len(scored.top_logprobs) != len(scored.logprobs):
             raise CloudError(f"{self._provider.name} reports no likeliest tokens of a text", "refused")
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)
-        job.input_tops += [list(row[:tops]) for row in scored.tops]
+        job.input_top_logprobs += [list(row[:count]) for row in scored.top_logprobs]
 
     def _event(self, job: CloudRequest, answer: Sampled) -> Event:
         ids, finish = self._stopping.cut(job.request.sampling_params, answer)
         job.output = list(ids)
-        tops = [sorted(row, reverse=True)[: job.tops] for row in answer.tops] if job.tops else []
+        count = job.top_logprobs
+        top = [sorted(row, reverse=True)[:count] for row in answer.top_logprobs] if count else []
         choices = [
-            Choice(token, answer.logprobs[place], tops[place] if place < len(tops) else [])
+            Choice(token, answer.logprobs[place], top[place] if place < len(top) else [])
             for place, token in enumerate(ids)
         ]
         if not all(math.isfinite(choice.logprob) for choice in choices):

@@ -1,9 +1,9 @@
 """A deployment at Fireworks that new weights are loaded into while it runs.
 
-It serves one set of weights at a time, so a `CloudEngine` over it knows one version (`Fireworks.beside`). The weights
-of an answer are known exactly: new weights are loaded when no answer of ours is under way, and requests that come
-meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not trained, which
-the trainer saves for it.
+It serves one set of weights at a time, so a `CloudEngine` over it knows one version (`Fireworks.several_versions`). The
+weights of an answer are known exactly: new weights are loaded when no answer of ours is under way, and requests that
+come meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not trained,
+which the trainer saves for it.
 
 The deployment owns the bucket that weights go through (Fireworks calls that PER_DEPLOYMENT), so trainers come and go
 while it serves.
@@ -121,7 +121,7 @@ class FireworksDeployment:
         return bases[-1].name.rsplit("/", 1)[-1]
 
     def _bases(self) -> list[Artifact]:
-        return [one for one in self._registry.of("fireworks", BASE) if one.purpose == self._settings.engine.model]
+        return [one for one in self._registry.find("fireworks", BASE) if one.purpose == self._settings.engine.model]
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

@@ -77,7 +77,7 @@ class TrainerJob:
     async def _left_behind(self, rank: int) -> Artifact | None:
         """A job on the list that fits; the others are removed."""
         fits: Artifact | None = None
-        for thing in await asyncio.to_thread(self._registry.of, "fireworks", KIND):
+        for thing in await asyncio.to_thread(self._registry.find, "fireworks", KIND):
             if thing.purpose == self._purpose(rank) and fits is None and await self._is_there(thing):
                 fits = thing
             else:

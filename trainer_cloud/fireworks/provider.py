@@ -29,7 +29,7 @@ from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegis
 from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
 from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, FireworksDeployment
 from openclaw_rl.trainer_cloud.fireworks.job import TrainerJob
-from openclaw_rl.trainer_cloud.fireworks.sampler import MOST_TOPS, ForwardSampler, RolloutSampler
+from openclaw_rl.trainer_cloud.fireworks.sampler import MAX_TOP_LOGPROBS, ForwardSampler, RolloutSampler
 from openclaw_rl.trainer_cloud.fireworks.sdk import SERVERLESS, root, training_url
 from openclaw_rl.trainer_cloud.fireworks.session import SessionRoute, TrainingSession
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
@@ -47,7 +47,7 @@ class Fireworks:
         self._registry = ArtifactRegistry(settings.serve.data)
         self._account = FireworksAccount(settings, self._registry)
         self._dedicated = settings.cloud.fireworks.is_dedicated
-        self.beside = not self._dedicated
+        self.several_versions = not self._dedicated
         self._deployment = FireworksDeployment(settings, self._account, self._registry)
         self._job = TrainerJob(settings, self._account, self._registry)
         self._sessions = {
@@ -62,10 +62,10 @@ class Fireworks:
     async def offer(self) -> Offer:
         return await asyncio.to_thread(preflight.check, self._settings)
 
-    async def tops(self, wanted: int) -> int:
+    async def max_top_logprobs(self, wanted: int) -> int:
         # The limit that Fireworks names, where snapshots are served.
         served = not self._dedicated and training_url(self._settings).endswith(SERVERLESS)
-        return min(wanted, MOST_TOPS) if served else 0
+        return min(wanted, MAX_TOP_LOGPROBS) if served else 0
 
     async def sampler(self, path: str) -> Sampler:
         # Weights that were saved are asked for a first token. The process that trains loads no weights into a
@@ -125,7 +125,7 @@ class Fireworks:
     async def _keep_base(self, training: FireworksTraining) -> None:
         """A deployment is brought back to the base model by an adapter that changes nothing."""
         path = await training.save_sampler(BASE)
-        for old in await asyncio.to_thread(self._registry.of, self.name, BASE):
+        for old in await asyncio.to_thread(self._registry.find, self.name, BASE):
             await asyncio.to_thread(self._registry.remove, old)
         await asyncio.to_thread(
             self._registry.add, Artifact(self.name, BASE, path, purpose=self._settings.engine.model)

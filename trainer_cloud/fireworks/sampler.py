@@ -30,7 +30,7 @@ from openclaw_rl.trainer_cloud.fireworks.sdk import library, to_cloud_error
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampled, Sampler, Scored
 
-MOST_TOPS = 5
+MAX_TOP_LOGPROBS = 5
 _MOST_STOPS = 4
 READY_TRIES, READY_PAUSE = 3, 5.0
 """Tries, and seconds between them, for a snapshot that was saved a moment ago."""
@@ -55,13 +55,13 @@ class RolloutSampler:
         patient = {"hotload_max_retries": READY_TRIES, "hotload_retry_interval": READY_PAUSE}
         await self._completion((1, 2), 1, 1.0, {"top_p": 1.0, "top_k": 0, **patient}, "a first token")
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
         # Every field is set: what is left out, the model's own configuration chooses.
         asked: dict[str, Any] = {"top_p": params.top_p, "top_k": max(0, params.top_k)}
         seed = params.sampling_seed if params.sampling_seed is not None else params.seed
         asked |= {"seed": seed} if seed is not None else {}
         asked |= {"ignore_eos": True} if params.ignore_eos else {}
-        asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
+        asked |= {"top_logprobs": min(top_logprobs, MAX_TOP_LOGPROBS)} if top_logprobs else {}
         ends = await asyncio.to_thread(_control_tokens, Path(self.settings.engine.tokenizer_path))
         stops = [ends[one] for one in dict.fromkeys(params.stop_token_ids or ()) if one in ends][:_MOST_STOPS]
         asked |= {"stop": stops} if stops else {}
@@ -74,24 +74,29 @@ class RolloutSampler:
             ids=[int(token) for token in tokens],
             logprobs=[float(one) for one in logprobs],
             finish="length" if answer.finish_reason == "length" else "stop",
-            tops=_likeliest(answer, slice(None)) if tops and answer.inference_topk_token_ids is not None else (),
+            top_logprobs=_likeliest(answer, slice(None))
+            if top_logprobs and answer.inference_topk_token_ids is not None
+            else (),
         )
 
     async def score(
-        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
         if chosen is not None:
             raise CloudError("Fireworks' deployments do not score chosen tokens", "refused", undone=True)
         count = len(ids) - start
         asked: dict[str, Any] = {"top_p": 1.0, "top_k": 0, "echo_last": count}
-        asked |= {"top_logprobs": min(tops, MOST_TOPS)} if tops else {}
+        asked |= {"top_logprobs": min(top_logprobs, MAX_TOP_LOGPROBS)} if top_logprobs else {}
         answer = await self._completion(ids, 1, 1.0, asked, "scoring")
         logprobs = (answer.inference_logprobs or [])[:count]
         if len(logprobs) != count:
             raise CloudError(
                 f"Fireworks scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away", undone=True
             )
-        return Scored(logprobs=[float(one) for one in logprobs], tops=_likeliest(answer, slice(count)) if tops else ())
+        return Scored(
+            logprobs=[float(one) for one in logprobs],
+            top_logprobs=_likeliest(answer, slice(count)) if top_logprobs else (),
+        )
 
     async def close(self) -> None:
         """Release connections."""
@@ -153,13 +158,15 @@ class ForwardSampler:
         self._training = training
         self._served = served
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
-        return await self._sampler().sample(ids, params, tops=tops)
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
+        return await self._sampler().sample(ids, params, top_logprobs=top_logprobs)
 
     async def score(
-        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
-        likeliest = (await self._sampler().score(ids, start, tops=tops)).tops if tops else ()
+        likeliest: Sequence[Sequence[tuple[float, int]]] = ()
+        if top_logprobs:
+            likeliest = (await self._sampler().score(ids, start, top_logprobs=top_logprobs)).top_logprobs
         targets = np.asarray(ids[1:], dtype=np.int64)
         if chosen is not None:
             columns = np.repeat(targets[:, None], 1 + chosen.shape[1], axis=1)
@@ -169,7 +176,9 @@ class ForwardSampler:
         values = values[start - 1 :]
         own = values if chosen is None else values[:, 0]
         return Scored(
-            logprobs=[float(one) for one in own], tops=likeliest, chosen=None if chosen is None else values[:, 1:]
+            logprobs=[float(one) for one in own],
+            top_logprobs=likeliest,
+            chosen=None if chosen is None else values[:, 1:],
         )
 
     def _sampler(self) -> Sampler:

@@ -107,7 +107,7 @@ class TrainingSession:
         if service.training_session_id is None:
             return service
         # Sessions that an earlier process left behind take places that the account has few of.
-        for old in self._registry.of("fireworks", KIND):
+        for old in self._registry.find("fireworks", KIND):
             if old.purpose == self._purpose:
                 with contextlib.suppress(Exception), library().FireworksClient(**access(self._settings)) as rest:
                     rest.delete_training_session(old.name)  # else it ends by itself soon

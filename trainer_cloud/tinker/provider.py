@@ -38,29 +38,29 @@ from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, st
 _START_SECONDS = 60.0
 _KEPT_SECONDS = 3600
 _REFUSED = ("refused", "gone")
-_FEWER_TOPS = (100, 50, 20, 10, 5)
+_FEWER = (100, 50, 20, 10, 5)
 
 
 class Tinker:
     """Tinker as a `Provider`. Imports the library when it is first used, and sends nothing before the first call."""
 
     name = "tinker"
-    beside = True
+    several_versions = True
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._starting = asyncio.Lock()
         self._services: dict[str, Any] = {}
-        self._tops: dict[int, int] = {}
+        self._top_logprobs: dict[int, int] = {}
 
     async def offer(self) -> Offer:
         return await asyncio.to_thread(preflight.check, self._settings)
 
-    async def tops(self, wanted: int) -> int:
+    async def max_top_logprobs(self, wanted: int) -> int:
         # The largest count is not documented, so it is tried, on a text of three tokens.
-        if wanted not in self._tops:
-            self._tops[wanted] = await _tried_tops(await self.sampler(""), wanted)
-        return self._tops[wanted]
+        if wanted not in self._top_logprobs:
+            self._top_logprobs[wanted] = await _most_top_logprobs(await self.sampler(""), wanted)
+        return self._top_logprobs[wanted]
 
     async def sampler(self, path: str) -> TinkerSampler:
         service = await self._service("sampling")
@@ -176,7 +176,7 @@ class TinkerSampler:
         self._settings = settings
         self._asked = asked
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, tops: int = 0) -> Sampled:
+    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
         # Every field is set: what the library leaves out, its server chooses.
         wanted = library().types.SamplingParams(
             max_tokens=params.max_new_tokens,
@@ -186,25 +186,26 @@ class TinkerSampler:
             top_k=params.top_k,
             top_p=params.top_p,
         )
-        more = {"topk_sample_logprobs": tops} if tops else {}
+        more = {"topk_sample_logprobs": top_logprobs} if top_logprobs else {}
         answer = await self._answer(ids, wanted, self._settings.serve.request_timeout, more)
         sequence = answer.sequences[0]
         logprobs = sequence.logprobs
         if logprobs is None or len(logprobs) != len(sequence.tokens):
             raise CloudError("Tinker sent an answer without the logprobs of its tokens", "away", undone=True)
-        found = getattr(sequence, "topk_logprobs", None) if tops else None
+        found = getattr(sequence, "topk_logprobs", None) if top_logprobs else None
         return Sampled(
             ids=[int(token) for token in sequence.tokens],
             logprobs=[float(one) for one in logprobs],
             finish="stop" if str(sequence.stop_reason) == "stop" else "length",
-            tops=[_pairs(row or ()) for row in found] if found else (),
+            top_logprobs=[_pairs(row or ()) for row in found] if found else (),
         )
 
     async def score(
-        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
         count = len(ids) - start
-        more: dict[str, Any] = {"include_prompt_logprobs": True} | ({"topk_prompt_logprobs": tops} if tops else {})
+        more: dict[str, Any] = {"include_prompt_logprobs": True}
+        more |= {"topk_prompt_logprobs": top_logprobs} if top_logprobs else {}
         if chosen is not None:
             rows = np.full((len(ids) - 1, chosen.shape[1]), -1, dtype=np.int64)
             rows[start - 1 :] = chosen
@@ -215,13 +216,13 @@ class TinkerSampler:
         if len(logprobs) != count or any(one is None for one in logprobs):
             scored = f"{len(logprobs)} of {count} tokens of a text of {len(ids)}"
             raise CloudError(f"Tinker scored {scored}", "away", undone=True)
-        found = list(getattr(answer, "topk_prompt_logprobs", None) or ())[-count:] if tops else []
+        found = list(getattr(answer, "topk_prompt_logprobs", None) or ())[-count:] if top_logprobs else []
         values: Any = getattr(answer, "target_prompt_logprobs", None) if chosen is not None else None
         if chosen is not None and values is None:
             raise CloudError("this Tinker server does not score chosen tokens", "refused", undone=True)
         return Scored(
             logprobs=[float(one) for one in logprobs],
-            tops=[_pairs(row or ()) for row in found],
+            top_logprobs=[_pairs(row or ()) for row in found],
             chosen=None if values is None else np.asarray(values.to_numpy()[start - 1 :], dtype=np.float32),
         )
 
@@ -258,11 +259,11 @@ class TinkerTraining(ClientTraining):
         return await done(given, self._settings.serve.request_timeout, doing, training=True)
 
 
-async def _tried_tops(sampler: TinkerSampler, wanted: int) -> int:
+async def _most_top_logprobs(sampler: TinkerSampler, wanted: int) -> int:
     """The largest count up to `wanted` of likeliest tokens that the service reports at a position; 0: none."""
-    for count in (wanted, *(fewer for fewer in _FEWER_TOPS if fewer < wanted)):
+    for count in (wanted, *(fewer for fewer in _FEWER if fewer < wanted)):
         try:
-            found = (await sampler.score((1, 2, 3), 1, tops=count)).tops
+            found = (await sampler.score((1, 2, 3), 1, top_logprobs=count)).top_logprobs
         except CloudError as error:
             if error.trouble != "refused":
                 raise

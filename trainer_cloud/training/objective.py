@@ -100,7 +100,7 @@ class CloudObjective:
         self._goal: float | None = None
 
     @property
-    def wanted_tops(self) -> int:
+    def wanted_top_logprobs(self) -> int:
         """The number of likeliest tokens at each position that `learn_targets` asks for if the provider reports as
         many.
         """
@@ -121,14 +121,16 @@ class CloudObjective:
         """The tokens that a step of up to `updates` updates sends, before anything is sent."""
         return TokenPlan.for_step(self._samples, self._terms, self._recipe, updates)
 
-    async def learn_targets(self, teacher: Sampler | None, base: Sampler, live: Sampler | None, *, tops: int) -> None:
+    async def learn_targets(
+        self, teacher: Sampler | None, base: Sampler, live: Sampler | None, *, top_logprobs: int
+    ) -> None:
         """Ask for everything that must be known before the step. `teacher` as the recipe has it and `live`, the policy
-        before the step, may be `None` where they are the base. The provider reports `tops` likeliest tokens.
+        before the step, may be `None` where they are the base. The provider reports `top_logprobs` likeliest tokens.
         """
-        _check(unsupported(self._recipe, tops))
-        if self._batch.metrics.tokens["anchor"] and not tops:
+        _check(unsupported(self._recipe, top_logprobs))
+        if self._batch.metrics.tokens["anchor"] and not top_logprobs:
             raise TrainerError(f"an anchor {no_top_logprobs()}: set anchors = 0; nothing was sent")
-        queries = TargetQueries(self._recipe, teacher=teacher, base=base, live=live, tops=tops)
+        queries = TargetQueries(self._recipe, teacher=teacher, base=base, live=live, top_logprobs=top_logprobs)
         try:
             self._targets = await queries.targets(self._samples, self._terms)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openclaw_rl.shared.trainer import Recipe
 
-_TOPS = ("full", "topk", "select")
+_NEED_TOP_LOGPROBS = ("full", "topk", "select")
 
 
 def wanted_top_logprobs(recipe: Recipe) -> int:
@@ -17,9 +17,9 @@ def wanted_top_logprobs(recipe: Recipe) -> int:
     return max(asked)
 
 
-def unsupported(recipe: Recipe, tops: int | None = None) -> str:
-    """The reason that `recipe` cannot be trained where `tops` likeliest tokens are reported at each position (`None`:
-    not known yet), with what to do; "" if it can.
+def unsupported(recipe: Recipe, top_logprobs: int | None = None) -> str:
+    """The reason that `recipe` cannot be trained where `top_logprobs` likeliest tokens are reported at each position
+    (`None`: not known yet), with what to do; "" if it can.
     """
     if recipe.custom_loss:
         return (
@@ -37,9 +37,9 @@ def unsupported(recipe: Recipe, tops: int | None = None) -> str:
             f"teacher_temperature = {recipe.teacher_temperature:g} spreads the teacher over the whole vocabulary, and "
             "a cloud provider reports its likeliest tokens only: take 1, or less"
         )
-    if tops is None or tops > 0 or not wanted_top_logprobs(recipe):
+    if top_logprobs is None or top_logprobs > 0 or not wanted_top_logprobs(recipe):
         return ""
-    if recipe.distillation in _TOPS:
+    if recipe.distillation in _NEED_TOP_LOGPROBS:
         return (
             f"method {recipe.method} ({recipe.distillation}) {no_top_logprobs()}: take method = binary, opd or combined"
         )

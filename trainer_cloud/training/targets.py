@@ -100,14 +100,14 @@ class TargetQueries:
     """
 
     def __init__(
-        self, recipe: Recipe, *, teacher: Sampler | None, base: Sampler, live: Sampler | None, tops: int
+        self, recipe: Recipe, *, teacher: Sampler | None, base: Sampler, live: Sampler | None, top_logprobs: int
     ) -> None:
         self._recipe = recipe
         self._teacher = teacher or base
         self._base = base
         self._live = live or base
-        self._count = min(recipe.topk, tops)
-        self._tops = tops
+        self._count = min(recipe.topk, top_logprobs)
+        self._top_logprobs = top_logprobs
         self._gate = asyncio.Semaphore(AT_ONCE)
         self.tokens = 0
 
@@ -135,7 +135,8 @@ class TargetQueries:
         count = own_tokens(sample, terms, self._recipe)
         if not count:
             return np.zeros((len(sample.response_ids), 0), dtype=np.int64)
-        return (await self._view(self._live, sample.prompt_ids, sample, tops=min(count, self._tops))).ids
+        count = min(count, self._top_logprobs)
+        return (await self._view(self._live, sample.prompt_ids, sample, top_logprobs=count)).ids
 
     async def _plain(
         self, sample: Sample, terms: frozenset[str], own: NDArray[np.int64]
@@ -144,7 +145,7 @@ class TargetQueries:
         if not needs_base(terms):
             return (_among(own, answer) if "entropy" in terms else None), None
         asked = None if "anchor" in terms else own
-        seen = await self._view(self._base, sample.prompt_ids, sample, tops=self._count, chosen=asked)
+        seen = await self._view(self._base, sample.prompt_ids, sample, top_logprobs=self._count, chosen=asked)
         ids = _among(seen.ids, answer) if asked is None else await asyncio.to_thread(_both, own, [seen], answer)
         return ids, losses.with_tail(_tensor(seen.at(ids, answer)[0]))
 
@@ -154,9 +155,11 @@ class TargetQueries:
         token = recipe.distillation == "token"
         exact = token and recipe.teacher_temperature == 1 and (picks or len(hints) == 1)
         given = self._given(own)
-        tops = 0 if exact or (given is not None and recipe.distillation != "full") else self._count
-        tops = max(tops, min(recipe.select_k, self._tops)) if picks else tops
-        views = await _together(self._view(self._teacher, hint, sample, tops=tops, chosen=given) for hint in hints)
+        top = 0 if exact or (given is not None and recipe.distillation != "full") else self._count
+        top = max(top, min(recipe.select_k, self._top_logprobs)) if picks else top
+        views = await _together(
+            self._view(self._teacher, hint, sample, top_logprobs=top, chosen=given) for hint in hints
+        )
         if picks:
             views = [_picked(views, own[:, : recipe.select_k])]
         if exact:
@@ -192,14 +195,14 @@ class TargetQueries:
         prompt: Sequence[int],
         sample: Sample,
         *,
-        tops: int = 0,
+        top_logprobs: int = 0,
         chosen: NDArray[np.int64] | None = None,
     ) -> View:
         text = [int(token) for part in (prompt, sample.response_ids) for token in part]
         async with self._gate:
             self.tokens += len(text)
-            scored = await sampler.score(text, len(prompt), tops=tops, chosen=chosen)
-        return await asyncio.to_thread(_read, scored, sample, tops, chosen)
+            scored = await sampler.score(text, len(prompt), top_logprobs=top_logprobs, chosen=chosen)
+        return await asyncio.to_thread(_read, scored, sample, top_logprobs, chosen)
 
 
 class TokenPlan(msgspec.Struct, frozen=True):
@@ -260,17 +263,17 @@ async def _together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _read(scored: Scored, sample: Sample, tops: int, chosen: NDArray[np.int64] | None) -> View:
+def _read(scored: Scored, sample: Sample, top_logprobs: int, chosen: NDArray[np.int64] | None) -> View:
     """Raises `TrainerError` where something is missing of what was asked for."""
     count = len(sample.response_ids)
-    width = min((len(line) for line in scored.tops), default=0) if tops else 0
-    complete = len(scored.logprobs) == count and (not tops or (width > 0 and len(scored.tops) == count))
+    width = min((len(line) for line in scored.top_logprobs), default=0) if top_logprobs else 0
+    complete = len(scored.logprobs) == count and (not top_logprobs or (width > 0 and len(scored.top_logprobs) == count))
     if not complete or (chosen is not None and (scored.chosen is None or scored.chosen.shape != chosen.shape)):
         raise TrainerError(
             f"the provider scored only a part of the answer of {sample.sample_id} ({count} tokens): no step was made"
         )
-    width = min(width, tops)
-    lines = [line[:width] for line in scored.tops] if width else [()] * count
+    width = min(width, top_logprobs)
+    lines = [line[:width] for line in scored.top_logprobs] if width else [()] * count
     nothing = np.zeros((count, 0), dtype=np.int64)
     view = View(
         np.array(scored.logprobs, dtype=np.float32),

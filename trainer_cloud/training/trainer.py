@@ -202,9 +202,9 @@ class CloudTrainer:
         return metrics
 
     async def _learn_targets(self, objective: CloudObjective, recipe: Recipe) -> None:
-        wanted = objective.wanted_tops
-        tops = await self._provider.tops(wanted) if wanted else 0
-        if wanted and (impossible := unsupported(recipe, tops)):
+        wanted = objective.wanted_top_logprobs
+        top_logprobs = await self._provider.max_top_logprobs(wanted) if wanted else 0
+        if wanted and (impossible := unsupported(recipe, top_logprobs)):
             raise self._retry.never(impossible)
         if self._base is None:
             self._base = await self._provider.sampler("")
@@ -216,7 +216,7 @@ class CloudTrainer:
         teacher: Sampler = base if recipe.teacher == "base" else live
         self._sent_data = True
         try:
-            await objective.learn_targets(teacher, base, live, tops=tops)
+            await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs)
         except TrainerError as error:
             raise self._retry.never(str(error)) from error
 

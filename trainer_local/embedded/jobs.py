@@ -78,7 +78,7 @@ class SamplingJob(EngineJob):
         self.input_logprobs.extend(zip(chosen, targets.tolist(), strict=True))
         if self.request.top_logprobs_num:
             at_one = torch.log_softmax(logits, dim=-1) if temperature != 1 else logprobs
-            self.input_tops.extend(likeliest(at_one, self.request.top_logprobs_num))
+            self.input_top_logprobs.extend(likeliest(at_one, self.request.top_logprobs_num))
 
 
 class Queue:

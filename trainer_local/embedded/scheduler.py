@@ -300,7 +300,7 @@ class Scheduler:
     def _sample(self, jobs: list[SamplingJob], logits: torch.Tensor) -> None:
         """Sample a token for each job, and end those whose answers are complete."""
         forbidden = [tuple(self._end_ids(job)) if len(job.output) < job.params.min_new_tokens else () for job in jobs]
-        choices = sample(logits, [job.sampler for job in jobs], forbidden, [job.tops for job in jobs])
+        choices = sample(logits, [job.sampler for job in jobs], forbidden, [job.top_logprobs for job in jobs])
         for job, choice in zip(jobs, choices, strict=True):
             job.output.append(choice.id)
             event = Event(choices=(choice,), finish=self._finish(job, choice.id))

@@ -101,12 +101,12 @@ class Optimizer:
         near = one.master.detach().to(self._group.device)
         near.grad = one.gradient
         single = torch.optim.AdamW([{**group, "params": [near]}])
-        held = self._adamw.state[one.master]
-        single.state[near] = {name: part.to(near.device) if name in MOMENTS else part for name, part in held.items()}
+        state = self._adamw.state[one.master]
+        single.state[near] = {name: part.to(near.device) if name in MOMENTS else part for name, part in state.items()}
         single.step()
         one.master.copy_(near)
         for name, part in single.state[near].items():
-            held[name] = held[name].copy_(part) if name in held else part.to(one.master.device)
+            state[name] = state[name].copy_(part) if name in state else part.to(one.master.device)
         with torch.no_grad():
             one.parameter.copy_(near)
 
@@ -125,8 +125,10 @@ class Optimizer:
         state = self._adamw.state_dict()
         device = self._weights.copies_device
         kept = {
-            index: {name: part.to(part.device if name == "step" else device, copy=True) for name, part in held.items()}
-            for index, held in state["state"].items()
+            index: {
+                name: part.to(part.device if name == "step" else device, copy=True) for name, part in moments.items()
+            }
+            for index, moments in state["state"].items()
         }
         return state | {"state": kept}
 
@@ -142,14 +144,14 @@ class Optimizer:
         """
         weights, state = self._weights, self._adamw.state_dict()
         names = {theirs: name for name, one in weights.trained.items() for theirs in one.mapped.names}
-        held = {name: state["state"].get(index) for index, name in enumerate(weights.trained)}
+        states = {name: state["state"].get(index) for index, name in enumerate(weights.trained)}
         made = bool(state["state"])
-        moments = [weights.gather({name: held[name][kind] for name in held}) if made else {} for kind in MOMENTS]
+        moments = [weights.gather({name: states[name][kind] for name in states}) if made else {} for kind in MOMENTS]
         if self._group.rank:
             return {}
         found = {
             # A separate counter for each: tensors that are saved as one are loaded as one, and all would count it up.
-            index: {"step": held[names[theirs]]["step"].clone()}
+            index: {"step": states[names[theirs]]["step"].clone()}
             | {kind: moment[theirs] for kind, moment in zip(MOMENTS, moments, strict=True)}
             for index, theirs in enumerate(weights.names if made else ())
         }
@@ -165,8 +167,8 @@ class Optimizer:
 
         def moment(kind: str) -> dict[str, Tensor]:
             def full(name: str) -> Tensor:
-                held = None if state is None else state["state"][names[name]][kind]
-                return self._group.broadcast_tensor(held, self._weights.shapes[name], torch.float32)
+                value = None if state is None else state["state"][names[name]][kind]
+                return self._group.broadcast_tensor(value, self._weights.shapes[name], torch.float32)
 
             return self._weights.cut(full)
 

@@ -151,8 +151,8 @@ class Rank:
 
     def _receive(self, whole: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
         def receive(name: str) -> Tensor:
-            held = None if whole is None else whole[name].float()
-            return self._group.broadcast_tensor(held, self.weights.shapes[name], torch.float32)
+            value = None if whole is None else whole[name].float()
+            return self._group.broadcast_tensor(value, self.weights.shapes[name], torch.float32)
 
         return self.weights.cut(receive)
 

@@ -98,8 +98,8 @@ class MegatronTrainer:
         """
         batches: Batches | None = None
         if not self._settings.learning.lora:
-            held = self._at == checkpoint.path
-            batches = (lambda: batched(self.named_weights())) if held else partial(from_folder, checkpoint.served)
+            current = self._at == checkpoint.path
+            batches = (lambda: batched(self.named_weights())) if current else partial(from_folder, checkpoint.served)
         await hand_over(engine, checkpoint, version, batches, live=live)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:

@@ -287,7 +287,7 @@ def _vision(vision: Mapping[str, Any] | None, family: str) -> int:
 
 
 def why_not_megatron(config: Mapping[str, Any]) -> str:
-    """Reason, in words, why `trainer_local.megatron` cannot train a model of this config.json; "" if it can."""
+    """The reason why `trainer_local.megatron` cannot train a model of this config.json; "" if it can."""
     kind = config.get("model_type")
     if kind != "qwen3":
         return f"is {kind or 'of no known family'}, and Megatron-core trains dense Qwen3 models here"

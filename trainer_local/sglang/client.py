@@ -58,7 +58,7 @@ from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
-from openclaw_rl.trainer_local.sglang.versions import Held, VersionStore, check_full_weights, read_held
+from openclaw_rl.trainer_local.sglang.versions import LoadedVersions, VersionStore, check_full_weights, read_versions
 
 if TYPE_CHECKING:
     from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, Broadcast
@@ -66,10 +66,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 0.5
-"""How old what is known of the live version may be when a request is sent."""
+"""Greatest age, in seconds, of what is known of the live version when a request is sent."""
 _GRACE_SECONDS = 10.0
 _START_SECONDS = 600.0  # SGLang reads a large model, and captures CUDA graphs
-_COOLING_TOPS = 128  # top logprobs at temperature 1 that give those at a lower one closely enough
+_COOLING_TOP_LOGPROBS = 128  # top logprobs at temperature 1 that give those at a lower one closely enough
 MAX_DOUBTS = 3
 """Times that a request may find its adapter gone."""
 MAX_FAILURES = 2
@@ -141,8 +141,8 @@ class SglangEngine:
         self._info: EngineInfo | None = None
         self._facts: Mapping[str, Any] = {}  # a plain SGLang's /server_info
         self._checked: tuple[str, str] | None = None
-        self._held: Held | None = None
-        self._held_at = float("-inf")
+        self._loaded: LoadedVersions | None = None
+        self._loaded_at = float("-inf")
         self._asking = asyncio.Lock()
         self._broadcast: Broadcast | None = None
         self._failures = 0
@@ -238,8 +238,8 @@ class SglangEngine:
         cooling = temperature != 1
         if temperature > 1:
             raise EngineError(f"the engine at {self.url} scores at temperatures up to 1 only", status=501)
-        tops_wanted = max(top_k, _COOLING_TOPS) if cooling else top_k
-        request = score_request(new_id("score"), len(prompt_ids), tops_wanted, fresh=fresh)
+        wanted = max(top_k, _COOLING_TOP_LOGPROBS) if cooling else top_k
+        request = score_request(new_id("score"), len(prompt_ids), wanted, fresh=fresh)
         ids = [*prompt_ids, *continuation_ids]
         sent = ids
         if images:
@@ -248,14 +248,16 @@ class SglangEngine:
         meta, raw, scored = await self._score(request, sent, version, priority)
         if images:
             check_read(raw, ids, self.url)
-        logprobs, tops = read_scores(meta, continuation_ids, self.url)
+        logprobs, top_logprobs = read_scores(meta, continuation_ids, self.url)
         slack: Sequence[float] = ()
         if cooling:
-            if len(tops) != len(logprobs) or not all(tops):
-                raise EngineError(f"the engine at {self.url} sent {len(tops)} top logprobs for {len(logprobs)} tokens")
-            pairs = [cooled(one, top, temperature) for one, top in zip(logprobs, tops, strict=True)]
+            if len(top_logprobs) != len(logprobs) or not all(top_logprobs):
+                raise EngineError(
+                    f"the engine at {self.url} sent {len(top_logprobs)} top logprobs for {len(logprobs)} tokens"
+                )
+            pairs = [cooled(one, top, temperature) for one, top in zip(logprobs, top_logprobs, strict=True)]
             logprobs, slack = [value for value, _ in pairs], [width for _, width in pairs]
-        return Scores(logprobs, scored, [top[:top_k] for top in tops] if top_k else (), slack)
+        return Scores(logprobs, scored, [top[:top_k] for top in top_logprobs] if top_k else (), slack)
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """The owner does it."""
@@ -336,17 +338,17 @@ class SglangEngine:
         adapters = bool(server.get("enable_lora"))
         if self._owns and not self._owning and not self._owner_url():
             await self._own()
-        held = self._remember(await read_held(self._servers, adapters=adapters))
+        loaded = self._remember(await read_versions(self._servers, adapters=adapters))
         self._info = EngineInfo(
-            live=held.live,
-            versions=tuple(held.versions),
+            live=loaded.live,
+            versions=tuple(loaded.versions),
             model_path=self._store.base or str(model.get("model_path") or ""),
             context_length=min(int(served["max_model_len"]), int(server["max_total_num_tokens"])),
             vocab_size=0,
             constrains=server.get("grammar_backend") not in (None, "none"),
             sees=bool(model.get("has_image_understanding")),
-            beside=adapters,
-            trouble=held.trouble,
+            several_versions=adapters,
+            trouble=loaded.trouble,
             transfer=self._way(),
         )
         return self._info
@@ -403,15 +405,15 @@ class SglangEngine:
                 )
             return None
         request.pop("lora_path", None)
-        held = await self._current()
-        number = held.default if version is None else version
+        loaded = await self._current()
+        number = loaded.default if version is None else version
         if number == 0:
             return 0
-        if number not in (held.names or {}):
+        if number not in (loaded.names or {}):
             await self._owner().load(number, "", live=False)
             self._forget()
-            held = await self._current()
-        name = (held.names or {}).get(number)
+            loaded = await self._current()
+        name = (loaded.names or {}).get(number)
         if name is None:
             raise EngineError(f"the engine at {self.url} has lost version {number} again", status=503)
         request["lora_path"] = name
@@ -428,27 +430,27 @@ class SglangEngine:
                     raise
                 await asyncio.sleep(0.2)
 
-    async def _current(self) -> Held:
-        """The versions held, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
+    async def _current(self) -> LoadedVersions:
+        """The versions loaded, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
         give_up = time.monotonic() + self._patience
         async with self._asking:
-            while self._held is None or time.monotonic() - self._held_at > FRESH_SECONDS:
+            while self._loaded is None or time.monotonic() - self._loaded_at > FRESH_SECONDS:
                 try:
                     await self._servers.find()
-                    self._remember(await read_held(self._servers, adapters=bool(self._facts.get("enable_lora"))))
+                    self._remember(await read_versions(self._servers, adapters=bool(self._facts.get("enable_lora"))))
                 except EngineError as error:
                     if error.status not in (None, 503) or time.monotonic() > give_up:
                         raise
                     await asyncio.sleep(0.2)
-            return self._held
+            return self._loaded
 
-    def _remember(self, held: Held) -> Held:
-        self._held, self._held_at = held, time.monotonic()
-        return held
+    def _remember(self, loaded: LoadedVersions) -> LoadedVersions:
+        self._loaded, self._loaded_at = loaded, time.monotonic()
+        return loaded
 
     def _forget(self) -> None:
         """Read the versions again before the next request."""
-        self._held_at = float("-inf")
+        self._loaded_at = float("-inf")
 
     def _owner(self) -> Owner | OwnerClient:
         """The owner of this SGLang: the process that says so, or this one. SGLang keeps adapters apart itself, so any
@@ -466,7 +468,7 @@ class SglangEngine:
         )
 
     def _owner_url(self) -> str:
-        """Where another process listens that owns this SGLang, "" if none does."""
+        """The URL of another process that owns this SGLang, "" if there is none."""
         return owner_url(self._card) if self._card is not None else ""
 
     async def _own(self) -> None:
@@ -479,8 +481,8 @@ class SglangEngine:
         self._owning = True
 
     def _way(self) -> str:
-        """How new weights reach SGLang: gloo between CPUs, NCCL between GPUs, by disk on shared ones (NCCL has one rank
-        a GPU) and after failures.
+        """The way new weights reach SGLang: gloo between CPUs, NCCL between GPUs, by disk on shared ones (NCCL has one
+        rank a GPU) and after failures.
         """
         if self._facts.get("enable_lora"):
             return "adapter"

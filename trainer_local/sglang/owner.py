@@ -19,7 +19,7 @@ from openclaw_rl.trainer_local.sglang.servers import Servers
 from openclaw_rl.trainer_local.sglang.versions import Adapters, FullWeights, VersionStore, mark_broken
 
 PATIENCE_SECONDS = 5.0
-"""How long a server may be out of reach in the middle of a change."""
+"""Seconds that a server may be out of reach in the middle of a change."""
 LENT = {"tags": ["kv_cache", "weights"]}
 _MEMORY_SECONDS = 120.0
 _FLUSH_SECONDS = 30.0
@@ -35,22 +35,22 @@ class Owner:
         self._store = store
         self._may_import_torch = may_import_torch
         self._lock = asyncio.Lock()
-        self._held: Adapters | FullWeights | None = None
+        self._versions: Adapters | FullWeights | None = None
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """As `Engine.load`; with the path "" the version is looked for in the store."""
-        async with self._exclusive() as held:
-            await held.load(version, path, live=live)
+        async with self._exclusive() as versions:
+            await versions.load(version, path, live=live)
 
     @contextlib.asynccontextmanager
     async def change(self, version: int, path: str) -> AsyncIterator[bool]:
         """The block brings full weights, those of the folder `path`, to the paused servers; it gets `False` where they
         are served already.
         """
-        async with self._exclusive() as held:
-            if isinstance(held, Adapters):
+        async with self._exclusive() as versions:
+            if isinstance(versions, Adapters):
                 raise EngineError(f"the engine at {self._servers.front.url} serves adapters", status=400)
-            async with held.change(version, path) as needed:
+            async with versions.change(version, path) as needed:
                 yield needed
 
     @contextlib.asynccontextmanager
@@ -74,9 +74,9 @@ class Owner:
                 await mark_broken(server)
                 raise
 
-        async with self._exclusive() as held:
-            if isinstance(held, Adapters):
-                await held.settle()
+        async with self._exclusive() as versions:
+            if isinstance(versions, Adapters):
+                await versions.settle()
             if await self._servers.busy() or not await self._flush():
                 yield False
                 return
@@ -91,14 +91,14 @@ class Owner:
 
     async def recover(self) -> None:
         """Undo what an owner left undone that was killed."""
-        async with self._exclusive() as held:
-            if isinstance(held, FullWeights):
-                await held.recover()
+        async with self._exclusive() as versions:
+            if isinstance(versions, FullWeights):
+                await versions.recover()
 
     async def close(self) -> None:
         """Release connections, and stop unloading adapters."""
-        if isinstance(self._held, Adapters):
-            await self._held.close()
+        if isinstance(self._versions, Adapters):
+            await self._versions.close()
         self._servers.close()
 
     async def _flush(self) -> bool:
@@ -123,7 +123,7 @@ class Owner:
             if not store.base:
                 store = msgspec.structs.replace(store, base=str(info["model_path"]))
             if not info.get("enable_lora"):
-                self._held = FullWeights(self._servers, store, info)
-            elif not isinstance(self._held, Adapters):
-                self._held = Adapters(self._servers, store, may_import_torch=self._may_import_torch)
-            yield self._held
+                self._versions = FullWeights(self._servers, store, info)
+            elif not isinstance(self._versions, Adapters):
+                self._versions = Adapters(self._servers, store, may_import_torch=self._may_import_torch)
+            yield self._versions

@@ -1,7 +1,7 @@
 """The owner's HTTP API on loopback: `POST /load`, and `POST /lease` for what a client does itself while SGLang is
 paused: bring full weights, or use the memory. A lease that is not renewed, since its client was killed say, is undone.
 
-What is served needs no route: clients read it from SGLang (`versions.read_held`), so chat does not depend on this.
+What is served needs no route: clients read it from SGLang (`versions.read_versions`), so chat does not depend on this.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 
 
 class Lease:
-    """Weights or memory in a client's hands: `held` is entered now, and left when the client is done, gives up, or does
-    not renew the lease in time.
+    """Weights or memory in a client's hands: `resource` is entered now, and left when the client is done, gives up,
+    or does not renew the lease in time.
     """
 
-    def __init__(self, held: AbstractAsyncContextManager[bool]) -> None:
+    def __init__(self, resource: AbstractAsyncContextManager[bool]) -> None:
         self.news: asyncio.Queue[str] = asyncio.Queue()
         self._given: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.task = asyncio.create_task(self._hold(held))
+        self.task = asyncio.create_task(self._hold(resource))
 
     async def given(self) -> bool:
         """Wait for its begin; whether there is anything to hold. Raises `EngineError`."""
@@ -48,8 +48,8 @@ class Lease:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         return self._given.result() if self._given.done() else await self.task
 
-    async def _hold(self, held: AbstractAsyncContextManager[bool]) -> bool:
-        async with held as given:
+    async def _hold(self, resource: AbstractAsyncContextManager[bool]) -> bool:
+        async with resource as given:
             self._given.set_result(given)
             news = "renew" if given else "done"
             while news == "renew":

@@ -25,7 +25,7 @@ from openclaw_rl.shared.records import new_id
 from openclaw_rl.trainer_local.sglang.owner import PATIENCE_SECONDS
 
 LEASE_SECONDS = 30.0
-"""How long a lease lasts without being renewed: this long chat waits after a trainer was killed."""
+"""Seconds that a lease lasts without being renewed: this long chat waits after a trainer was killed."""
 _RENEW_SECONDS = 5.0
 
 
@@ -110,6 +110,6 @@ def card_path(run: Path, url: str) -> Path:
 
 
 def owner_url(card: Path) -> str:
-    """Where the owner that wrote this card listens, "" where none runs."""
+    """The URL of the owner that wrote this card, "" where none runs."""
     content = read_json(card)
     return str(content["url"]) if content and alive(int(content["pid"])) else ""

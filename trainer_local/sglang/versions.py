@@ -1,4 +1,4 @@
-"""How SGLang holds versions of the policy: LoRA adapters side by side, or one set of weights.
+"""Versions of the policy in SGLang: LoRA adapters side by side, or one set of weights.
 
 Which version is live is the servers' `weight_version`, so that each answer carries it: an adapter's name
 (`policy-v7-DIGEST`), full weights (`7.DIGEST`), `0` for the base, or SGLang's own `default` where nothing was changed.
@@ -42,7 +42,7 @@ _PAUSE = 0.2
 
 
 class VersionStore(msgspec.Struct, frozen=True):
-    """Where the policy's versions are on disk: the base's folder ("": the one that SGLang reports), version N at
+    """The places of the policy's versions on disk: the base's folder ("": the one that SGLang reports), version N at
     `checkpoints/N/served`; and how many of them SGLang keeps in memory.
     """
 
@@ -58,7 +58,7 @@ class VersionStore(msgspec.Struct, frozen=True):
         return str(folder) if folder is not None and folder.is_dir() else ""
 
 
-class Held(msgspec.Struct, frozen=True):
+class LoadedVersions(msgspec.Struct, frozen=True):
     """The versions in the servers. `live` is −1 where they do not agree, or a change broke off; `default` is the one
     that a request without a version gets meanwhile. `names` are the adapters in memory, by version (`None` if none).
     """
@@ -76,7 +76,7 @@ class Held(msgspec.Struct, frozen=True):
         return [] if self.live < 0 else [self.live]
 
 
-async def read_held(servers: Servers, *, adapters: bool) -> Held:
+async def read_versions(servers: Servers, *, adapters: bool) -> LoadedVersions:
     """The versions that all servers hold, as `Servers.find` saw them; `adapters`: SGLang was started for them."""
     labels = servers.labels
     default = version_number(labels[0])
@@ -84,14 +84,14 @@ async def read_held(servers: Servers, *, adapters: bool) -> Held:
     if not adapters:
         broken = BROKEN in labels
         trouble = "a change of weights broke off, and the old ones could not be read again" if broken else ""
-        return Held(default if agreed else -1, default, trouble=trouble)
+        return LoadedVersions(default if agreed else -1, default, trouble=trouble)
     found = await asyncio.gather(*map(adapters_of, servers.all))
     loaded = [name for name in found[0] if all(name in others for others in found)]
     # A version may be there twice for a moment, until the adapter that was replaced is unloaded.
     loaded.sort(key=lambda name: name == labels[0])
     names = {number: name for name in loaded if (number := version_of(name)) is not None}
     agreed = agreed and (default == 0 or labels[0] in loaded)
-    return Held(default if agreed else -1, default, names)
+    return LoadedVersions(default if agreed else -1, default, names)
 
 
 class Adapters:

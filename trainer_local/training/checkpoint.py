@@ -32,8 +32,8 @@ class TrainerState:
 
 def write_state(folder: Path, state: TrainerState, settings: Settings, *, trainer: str, **more: Any) -> None:
     """Write `state` into `folder`; `trainer` and `more` are for people who read `meta.json`."""
-    held = {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(state).items()}
-    torch.save({name: value for name, value in held.items() if value is not None}, folder / "trainer.pt")
+    fields = {name: dict(value) if isinstance(value, Mapping) else value for name, value in vars(state).items()}
+    torch.save({name: value for name, value in fields.items() if value is not None}, folder / "trainer.pt")
     meta = {
         "format": FORMAT,
         "trainer": trainer,
@@ -50,9 +50,9 @@ def read_state(checkpoint: Path, settings: Settings) -> TrainerState:
     """Read what `write_state` wrote, onto the CPU. Raises `TrainerError`."""
     file = checkpoint / "trainer.pt"
     try:
-        held = torch.load(file, map_location="cpu", weights_only=True)
+        saved = torch.load(file, map_location="cpu", weights_only=True)
         state = TrainerState(
-            held["weights"], held["optimizer"], int(held["step"]), held["random_state"], held.get("average")
+            saved["weights"], saved["optimizer"], int(saved["step"]), saved["random_state"], saved.get("average")
         )
     except (OSError, RuntimeError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
         raise TrainerError(f"{file} is no checkpoint that can be read: {error}") from error

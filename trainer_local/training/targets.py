@@ -239,12 +239,12 @@ def slices(lengths: Sequence[int], vocab_size: int, target_bytes: int | None = N
     """
     limit = TARGET_BYTES if target_bytes is None else target_bytes
     runs: list[list[int]] = [[]]
-    held = 0
+    total = 0
     for index, length in enumerate(lengths):
         size = 4 * vocab_size * length
-        if runs[-1] and held + size > limit:
+        if runs[-1] and total + size > limit:
             runs.append([])
-            held = 0
+            total = 0
         runs[-1].append(index)
-        held += size
+        total += size
     return runs

@@ -93,5 +93,5 @@ def wish(words: str) -> bool:
 
 
 def _foreign(words: str) -> int:
-    """How many words speak of something else than an answer and its steps."""
+    """The number of words that speak of something else than an answer and its steps."""
     return sum(word not in _WORKING and not word.isdigit() for word in re.findall(r"[\w']+", words))

@@ -138,7 +138,7 @@ TASK = re.compile(
         r"|have|am|may)\b",
     )
 )
-"""How a request for something new begins; a sentence that speaks of the answer just given is not one."""
+"""The beginnings of a request for something new; a sentence that speaks of the answer just given is not one."""
 
 BACK = re.compile(
     r"\b(?:it|that|this|these|those|them|your|you|again|still|instead|always|everything|last|previous|above|before"

@@ -93,7 +93,7 @@ _REACTIONS: frozenset[Meaning] = frozenset(["wish", "blame", "praise", "doubt", 
 
 @dataclass(frozen=True)
 class Reading:
-    """The verdict of a message: a score of −1, 0 or +1, a hint or `None`, and the reason in words."""
+    """The verdict of a message: a score of −1, 0 or +1, a hint or `None`, and the reason as text."""
 
     score: float
     hint: str | None
@@ -436,7 +436,7 @@ def _is_new_task(words: str) -> bool:
 
 
 def _foreign(words: str) -> int:
-    """How many words are neither about form nor filler: what a new request is about."""
+    """The number of words that are neither about form nor filler: what a new request is about."""
     return sum(
         word not in form.FILLER and not word.isdigit() for word in re.findall(r"[\w']+", form.FORM.sub(" ", words))
     )

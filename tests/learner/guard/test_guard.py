@@ -101,7 +101,7 @@ async def test_an_engine_of_one_version_is_told_in_the_report(real: Worlds) -> N
     info = await world.engine.info()
 
     async def one_version() -> EngineInfo:
-        return EngineInfo(info.live, (info.live,), info.model_path, 4096, 4096, beside=False)
+        return EngineInfo(info.live, (info.live,), info.model_path, 4096, 4096, several_versions=False)
 
     world.engine.info = one_version  # type: ignore[method-assign]
     verdict = await guard_of(world).probe(1, 0, [])

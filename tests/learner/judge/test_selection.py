@@ -29,10 +29,10 @@ def votes(*hints: str | None, failed: int = 0) -> list[Vote]:
 
 
 class ScoringEngine:
-    """Stands for an engine: the tops of a prompt come from a table by the prompt's ids."""
+    """Stands for an engine: the top_logprobs of a prompt come from a table by the prompt's ids."""
 
-    def __init__(self, tops: dict[tuple[int, ...], list[list[int]]], *, missing: Sequence[int] = ()) -> None:
-        self.tops = tops
+    def __init__(self, top_logprobs: dict[tuple[int, ...], list[list[int]]], *, missing: Sequence[int] = ()) -> None:
+        self.top_logprobs = top_logprobs
         self.missing = missing
         self.asked: list[tuple[tuple[int, ...], int | None, int, Priority]] = []
 
@@ -41,8 +41,8 @@ class ScoringEngine:
         self.asked.append((tuple(prompt_ids), version, options["top_k"], options["priority"]))
         if version in self.missing:
             raise EngineError(f"no version {version}", status=404)
-        tops = [[(-1.0, token) for token in row] for row in self.tops[tuple(prompt_ids)]]
-        return Scores([-1.0] * len(continuation_ids), 0, tops)
+        top_logprobs = [[(-1.0, token) for token in row] for row in self.top_logprobs[tuple(prompt_ids)]]
+        return Scores([-1.0] * len(continuation_ids), 0, top_logprobs)
 
 
 def made_turn(prompter: Prompter, *, version: int = 3, **changes: Any) -> Turn:
@@ -81,14 +81,14 @@ async def test_longest_shortest_and_the_token_wise_choice() -> None:
 async def test_the_hint_whose_likeliest_tokens_a_scripted_engine_shares_most_is_taken(prompter: Prompter) -> None:
     made = made_turn(prompter)
     student = [[1, 2], [3, 4], [5, 6]]
-    tops = {tuple(made.prompt_ids): student}
+    top_logprobs = {tuple(made.prompt_ids): student}
     for hint, rows in zip(
         HINTS,
         ([[1, 9], [9, 8], [9, 8]], [[2, 1], [9, 3], [6, 5]], [[1, 2], [3, 9], [9, 8]]),  # 1, 5 and 3 in common
         strict=True,
     ):
-        tops[tuple(hinted_prompt(prompter, made, hint))] = rows
-    engine = ScoringEngine(tops)
+        top_logprobs[tuple(hinted_prompt(prompter, made, hint))] = rows
+    engine = ScoringEngine(top_logprobs)
     found = await selector("overlap-sequence", engine, prompter, select_k=2).choose(made, votes(*HINTS))
     assert (found.hint, found.selection) == (HINTS[1], "overlap-sequence")
     assert found.reason == "tokens in common, by hint: 1, 5, 3"

@@ -183,7 +183,7 @@ async def test_each_key_has_places_of_its_own(
     ):
         engine.gate = asyncio.Event()
         asked = [asyncio.create_task(one.post(CHAT, json=HELLO)) for _ in range(2)]
-        await until(lambda: service.limits.of_key(0).waiting == 1)
+        await until(lambda: service.limits.for_key(0).waiting == 1)
         refused = await one.post(CHAT, json=HELLO)
         assert refused.status_code == 429
         assert refused.headers["retry-after"].isdigit()
@@ -191,7 +191,7 @@ async def test_each_key_has_places_of_its_own(
         assert (error["type"], error["code"]) == ("requests", "rate_limit_exceeded")
         assert "key_concurrency" in error["message"] and "Try again in" in error["message"]
         other = asyncio.create_task(two.post(CHAT, json=HELLO))
-        await until(lambda: service.limits.of_key(1).active == 1)
+        await until(lambda: service.limits.for_key(1).active == 1)
         report = (await two.get("/rl/status")).json()["limits"]["keys"]
         assert [(row["active"], row["waiting"], row["refused"]) for row in report] == [(1, 1, 1), (1, 0, 0)]
         assert "openclaw_rl_waiting_requests 1.0" in (await two.get("/metrics")).text
@@ -211,7 +211,7 @@ async def test_a_key_has_the_same_places_in_every_dialect(
     ):
         engine.gate = asyncio.Event()
         asked = asyncio.create_task(one.post(CHAT, json=HELLO))
-        await until(lambda: service.limits.of_key(0).active == 1)
+        await until(lambda: service.limits.for_key(0).active == 1)
         refused = await one.post("/v1/messages", json={"max_tokens": 8, **HELLO})
         assert refused.status_code == 429 and refused.json()["error"]["type"] == "rate_limit_error"
         assert service.dialects.limit.active == 0
@@ -242,10 +242,10 @@ async def test_a_client_that_leaves_the_line_leaves_no_trace(policy_folder: Path
     ):
         engine.gate = asyncio.Event()
         first = asyncio.create_task(client.post(CHAT, json=HELLO))
-        await until(lambda: service.limits.of_key(0).active == 1)
+        await until(lambda: service.limits.for_key(0).active == 1)
         with pytest.raises(httpx.TimeoutException):
             await client.post(CHAT, json=HELLO, timeout=0.2)
-        await until(lambda: service.limits.of_key(0).waiting == 0)
+        await until(lambda: service.limits.for_key(0).waiting == 0)
         engine.gate.set()
         assert (await first).status_code == 200
         assert (await service.journal.status())["turns"]["total"] == 1
@@ -328,7 +328,7 @@ async def test_nothing_of_a_request_counts_before_it_has_a_place(
     monkeypatch.setattr(limits, "WAIT_SECONDS", 0.0)
     async with scripted_service(policy_folder, tmp_path, "Hi.", key_concurrency=1) as found:
         client, service, _ = found
-        async with service.limits.of_key(0).place():
+        async with service.limits.for_key(0).place():
             refused = await client.post(CHAT, json=HELLO)
         assert refused.status_code == 429
         assert (await service.journal.status())["classes"] == []

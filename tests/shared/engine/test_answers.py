@@ -41,7 +41,7 @@ def test_tokens_that_a_schema_leaves_out_are_none_of_the_likeliest() -> None:
         b'{"meta_info":{"completion_tokens":1,"output_token_logprobs":[[-0.1,4,null]],'
         b'"output_top_logprobs":[[[-0.1,4,null],[null,5,null]]]}}'  # orjson writes minus infinity as null
     )
-    read = read_tokens([meta], 0, Requested(tops=True, version=1), Refusal("http://one"))
+    read = read_tokens([meta], 0, Requested(top_logprobs=True, version=1), Refusal("http://one"))
     assert (read.ids, read.logprobs, list(read.top_logprobs)) == ([4], [-0.1], [[(-0.1, 4)]])
 
 

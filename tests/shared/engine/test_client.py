@@ -14,7 +14,7 @@ FACTS = {"openclaw_rl": True, "live": 2, "versions": [0, 2], "context_length": 6
 
 def test_an_engine_of_ours_is_known_by_its_facts() -> None:
     info = EngineClient("http://127.0.0.1:1").learn(FACTS)
-    assert (info.live, info.versions, info.context_length, info.beside) == (2, (0, 2), 64, True)
+    assert (info.live, info.versions, info.context_length, info.several_versions) == (2, (0, 2), 64, True)
 
 
 @pytest.mark.parametrize(

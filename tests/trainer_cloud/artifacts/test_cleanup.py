@@ -136,7 +136,7 @@ async def test_what_a_save_that_was_cut_off_left_is_found_by_its_name(
     with caplog.at_level(logging.WARNING):
         await ArtifactCleanup(provider, ours).sweep(None)
     assert any("cut-off" in one.message for one in caplog.records)
-    assert [one.name for one in ArtifactRegistry(ours.serve.data).of("torch", "saving")] == ["cut-off"]
+    assert [one.name for one in ArtifactRegistry(ours.serve.data).find("torch", "saving")] == ["cut-off"]
 
 
 async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgotten(
@@ -148,7 +148,7 @@ async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgot
     provider.failures["save_state"] = deque([CloudError("no", "away", undone=True)])
     with pytest.raises(CloudError):
         await kept.save(training, "one", weights=False, folder=None)
-    assert not ArtifactRegistry(tmp_path).of("torch", "saving")
+    assert not ArtifactRegistry(tmp_path).find("torch", "saving")
     save = training.save_state
 
     async def sweeping(name: str) -> str:
@@ -159,7 +159,7 @@ async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgot
     training.save_state = sweeping  # type: ignore[method-assign]
     state, sampler = await kept.save(training, "two", weights=False, folder=None)
     assert sampler == "" and list(provider.kept) == [state]
-    assert not ArtifactRegistry(tmp_path).of("torch", "saving")
+    assert not ArtifactRegistry(tmp_path).find("torch", "saving")
 
 
 async def test_nothing_that_is_removed_holds_up_or_fails_what_comes_after(
@@ -176,7 +176,7 @@ async def test_nothing_that_is_removed_holds_up_or_fails_what_comes_after(
     assert len(provider.deleted) == 3  # of six: two never end, one failed
     provider.stuck = "none"
     await sweeping.sweep(None)
-    assert not provider.kept and not ArtifactRegistry(tmp_path).of("torch", "state")
+    assert not provider.kept and not ArtifactRegistry(tmp_path).find("torch", "state")
     (tmp_path / FILE).unlink()
     (tmp_path / FILE).mkdir()
     await sweeping.sweep(None)

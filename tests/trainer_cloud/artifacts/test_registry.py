@@ -16,12 +16,12 @@ def test_what_is_written_down_is_there_for_the_next_process(tmp_path: Path) -> N
     ArtifactRegistry(tmp_path / "data").add(one)
     ArtifactRegistry(tmp_path / "data").add(two)
     ArtifactRegistry(tmp_path / "data").add(one)
-    assert ArtifactRegistry(tmp_path / "data").of("fireworks", "trainer") == [one]
-    assert ArtifactRegistry(tmp_path / "data").of("tinker", "state") == [two]
+    assert ArtifactRegistry(tmp_path / "data").find("fireworks", "trainer") == [one]
+    assert ArtifactRegistry(tmp_path / "data").find("tinker", "state") == [two]
     ArtifactRegistry(tmp_path / "data").remove(one)
     ArtifactRegistry(tmp_path / "data").remove(one)
-    assert ArtifactRegistry(tmp_path / "data").of("fireworks", "trainer") == []
-    assert ArtifactRegistry(tmp_path / "data").of("tinker", "state") == [two]
+    assert ArtifactRegistry(tmp_path / "data").find("fireworks", "trainer") == []
+    assert ArtifactRegistry(tmp_path / "data").find("tinker", "state") == [two]
 
 
 def _add(data: Path, first: int) -> None:
@@ -36,7 +36,7 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
         worker.start()
     for worker in workers:
         worker.join(60)
-    assert len(ArtifactRegistry(tmp_path).of("tinker", "sampler")) == 60
+    assert len(ArtifactRegistry(tmp_path).find("tinker", "sampler")) == 60
 
 
 def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
@@ -44,16 +44,16 @@ def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path:
     one = Artifact("tinker", "state", "a")
     created.add(one)
     created.check()
-    assert created.of("tinker", "state") == [one]
+    assert created.find("tinker", "state") == [one]
     (tmp_path / FILE).unlink()
     (tmp_path / FILE).mkdir()
-    for asked in (created.check, lambda: created.add(one), lambda: created.of("tinker", "state")):
+    for asked in (created.check, lambda: created.add(one), lambda: created.find("tinker", "state")):
         with pytest.raises(CloudError, match=r"cannot be written: .*; make room or give access") as caught:
             asked()
         assert (caught.value.trouble, caught.value.undone) == ("away", True) and FILE in str(caught.value)
     (tmp_path / FILE).rmdir()
     created.check()
-    assert created.of("tinker", "state") == []
+    assert created.find("tinker", "state") == []
 
 
 def test_a_data_folder_that_cannot_be_made_is_told_too(tmp_path: Path) -> None:

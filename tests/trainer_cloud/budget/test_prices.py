@@ -27,22 +27,25 @@ def test_the_table_ships_with_the_package() -> None:
 
 def test_tokens_cost_their_price_and_an_unknown_one_is_said() -> None:
     prices = Prices.load()
-    known = prices.of("tinker", "Qwen/Qwen3-8B")
+    known = prices.for_model("tinker", "Qwen/Qwen3-8B")
     assert known is not None and known.sample is not None
     assert cost(known, {"sample": 2_000_000, "step": 1}) == Cost(2 * known.sample)
     assert cost(None, {"prefill": 5, "train": 0}) == Cost(0.0, ("prefill",))
-    partly = prices.of("tinker", "Qwen/Qwen3.6-27B")
+    partly = prices.for_model("tinker", "Qwen/Qwen3.6-27B")
     assert cost(partly, {"train": 7}).unknown == ("train",)
-    assert prices.of("tinker", "nobody/has-this") is None
+    assert prices.for_model("tinker", "nobody/has-this") is None
 
 
 def test_a_file_of_ones_own_replaces_single_models(tmp_path: Path) -> None:
     file = tmp_path / "prices.toml"
     file.write_text('[tinker."Qwen/Qwen3-8B"]\ntrain = 1\n[fireworks."accounts/me/models/x"]\nsample = 0.5\n')
     prices = Prices.load(str(file))
-    changed = prices.of("tinker", "Qwen/Qwen3-8B")
+    changed = prices.for_model("tinker", "Qwen/Qwen3-8B")
     assert changed is not None and (changed.train, changed.prefill) == (1, None)
-    added, kept = prices.of("fireworks", "accounts/me/models/x"), prices.of("tinker", "openai/gpt-oss-20b")
+    added, kept = (
+        prices.for_model("fireworks", "accounts/me/models/x"),
+        prices.for_model("tinker", "openai/gpt-oss-20b"),
+    )
     assert added is not None and kept is not None and kept.train
 
 

@@ -247,7 +247,7 @@ async def test_a_provider_with_one_version_at_a_time_is_asked_for_no_other(
     alone: Callable[..., Awaitable[Any]], adapter: Path
 ) -> None:
     provider, engine = await alone()
-    provider.beside = False
+    provider.several_versions = False
     assert (engine.info()["beside"], engine.info()["versions"]) == (False, [0])
     with pytest.raises(Refused) as caught:
         await ask(engine, version=7)
@@ -261,7 +261,7 @@ async def test_a_chat_that_meets_a_swap_is_answered_by_the_new_version(
 ) -> None:
     """`sample` fails as it does where the old weights are gone by then."""
     single, engine = await alone()
-    single.beside, single.kept = False, provider.kept
+    single.several_versions, single.kept = False, provider.kept
     gone = CloudError("other weights are served by now", "away", undone=True, retry_after=0.0)
     single.gate.clear()
     single.failures["sample"] = deque([gone])
@@ -307,10 +307,10 @@ async def test_likeliest_tokens_that_the_provider_does_not_tell_are_refused_by_n
     alone: Callable[..., Awaitable[Any]],
 ) -> None:
     provider, engine = await alone()
-    refused = (await ask(engine, tops=3)).error
+    refused = (await ask(engine, top_logprobs=3)).error
     assert refused.status == 400 and "top_logprobs" in refused.message
     sampled = provider.sampled
     with pytest.raises(Refused, match="top_logprobs") as caught:
-        await ask(engine, tops=3)
+        await ask(engine, top_logprobs=3)
     assert caught.value.status == 400 and provider.sampled == sampled
     assert (await ask(engine)).error is None

@@ -59,7 +59,7 @@ async def test_a_trainer_that_a_crash_left_is_gone_on_with_or_removed_with_a_sta
     fake.trainer_state = "JOB_STATE_CANCELLED"
     provider = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
     await provider.train(rank=8, seed=3)
-    assert created.of("fireworks", "trainer") == [fits]
+    assert created.find("fireworks", "trainer") == [fits]
     assert front.asked("DELETE", f"{JOBS}/{other.name}")
     assert front.asked("POST", f"{JOBS}/{fits.name}:resume")
     assert not front.asked("POST", JOBS)
@@ -70,10 +70,10 @@ async def test_what_cannot_be_removed_stays_on_the_list_with_a_stand_in(
     dedicated: fireworks.Fireworks, fake: Fake, tmp_path: Path
 ) -> None:
     await dedicated.train(rank=8, seed=3)
-    (job,) = ArtifactRegistry(tmp_path).of("fireworks", "trainer")
+    (job,) = ArtifactRegistry(tmp_path).find("fireworks", "trainer")
     fake.failures["DELETE", job.name] = Answer({"message": "no"}, 500)
     await dedicated.close()
-    assert ArtifactRegistry(tmp_path).of("fireworks", "trainer") == [job]
+    assert ArtifactRegistry(tmp_path).find("fireworks", "trainer") == [job]
 
 
 async def step(training: FireworksTraining) -> None:
@@ -145,8 +145,8 @@ async def test_weights_that_were_trained_on_are_asked_for_where_they_are_served_
 ) -> None:
     training = await shared.train(rank=8, seed=3)
     path = await training.save_sampler("openclaw-rl-4-beef")
-    saved = await (await shared.sampler(path)).score(IDS, 2, tops=3)
-    assert saved.logprobs == [-1.5, -2.5] and [len(row) for row in saved.tops] == [3, 3]
+    saved = await (await shared.sampler(path)).score(IDS, 2, top_logprobs=3)
+    assert saved.logprobs == [-1.5, -2.5] and [len(row) for row in saved.top_logprobs] == [3, 3]
     await step(training)
     assert (await (await shared.sampler(path)).score(IDS, 2)).logprobs == [-1.0, -2.0]
     assert front.posts(COMPLETIONS)[-1].body["model"] == path

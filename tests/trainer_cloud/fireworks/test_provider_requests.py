@@ -114,7 +114,7 @@ async def test_request_shape_of_a_snapshot_that_is_sampled(
     sampler = await other.sampler(path)
     front.sent.clear()
     answer = await sampler.sample(
-        IDS, SamplingParams(max_new_tokens=9, temperature=0.5, top_p=0.9, stop_token_ids=[1, 7], seed=4), tops=2
+        IDS, SamplingParams(max_new_tokens=9, temperature=0.5, top_p=0.9, stop_token_ids=[1, 7], seed=4), top_logprobs=2
     )
     body = completion(front.posts(SERVERLESS + COMPLETIONS)[0])
     assert (body["model"], body["prompt"], body["max_tokens"], body["temperature"]) == (path, IDS, 9, 0.5)
@@ -123,21 +123,21 @@ async def test_request_shape_of_a_snapshot_that_is_sampled(
     assert body["stop"] == ["w1"]
     # The model's own logprobs, not those after temperature and filters.
     assert (answer.ids, answer.logprobs, answer.finish) == ([7, 8], [-1.0, -2.0], "stop")
-    assert answer.tops == [[(0.0, 8), (-0.1, 9)], [(0.0, 9), (-0.1, 10)]]
+    assert answer.top_logprobs == [[(0.0, 8), (-0.1, 9)], [(0.0, 9), (-0.1, 10)]]
     assert not front.posts("/create_session")
     await other.close()
 
 
 async def test_request_shape_of_a_text_that_is_scored(shared: fireworks.Fireworks, front: Front) -> None:
     sampler = await shared.sampler(f"accounts/{ACCOUNT}/trainingSessions/{SESSION}/checkpoints/x")
-    scored = await sampler.score(IDS, 2, tops=9)
+    scored = await sampler.score(IDS, 2, top_logprobs=9)
     body = completion(front.posts(COMPLETIONS)[-1])
     assert (body["prompt"], body["echo_last"], body["max_tokens"], body["top_logprobs"]) == (IDS, 2, 1, 5)
     assert scored.logprobs == [-1.0, -2.0]
-    assert [len(row) for row in scored.tops] == [5, 5]
+    assert [len(row) for row in scored.top_logprobs] == [5, 5]
     with pytest.raises(CloudError, match="chosen"):
         await sampler.score(IDS, 2, chosen=np.ones((2, 1), dtype=np.int64))
-    assert await shared.tops(20) == 5
+    assert await shared.max_top_logprobs(20) == 5
 
 
 async def test_request_shape_of_the_base_model(shared: fireworks.Fireworks, front: Front) -> None:
@@ -170,12 +170,12 @@ async def test_request_shape_of_cleaning_up_sessions(shared: fireworks.Fireworks
     left = Artifact("fireworks", "session", f"accounts/{ACCOUNT}/trainingSessions/ts-left", purpose="training")
     ArtifactRegistry(tmp_path).add(left)
     await shared.train(rank=8, seed=3)
-    assert ArtifactRegistry(tmp_path).of("fireworks", "session") == [
+    assert ArtifactRegistry(tmp_path).find("fireworks", "session") == [
         Artifact("fireworks", "session", name, purpose="training")
     ]
     await shared.close()
     assert [sent.path for sent in front.asked("DELETE", "")] == [f"/v1/{left.name}", f"/v1/{name}"]
-    assert ArtifactRegistry(tmp_path).of("fireworks", "session") == []
+    assert ArtifactRegistry(tmp_path).find("fireworks", "session") == []
 
 
 async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, front: Front, tmp_path: Path) -> None:
@@ -199,8 +199,8 @@ async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, fro
     assert "trainingShape" not in job.query
     # Both are on the list, the trainer by the id that it was asked for with.
     created = ArtifactRegistry(tmp_path)
-    assert [one.name for one in created.of("fireworks", "trainer")] == [job.query["rlorTrainerJobId"]]
-    assert [one.name for one in created.of("fireworks", "deployment")] == [name]
+    assert [one.name for one in created.find("fireworks", "trainer")] == [job.query["rlorTrainerJobId"]]
+    assert [one.name for one in created.find("fireworks", "deployment")] == [name]
     (session,) = front.posts("/create_session")
     prefix = f"/training/v1/rlorTrainerJobs/{ACCOUNT}/{job.query['rlorTrainerJobId']}"
     assert session.path == f"{prefix}/api/v1/create_session"
@@ -227,13 +227,13 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
     training = await dedicated.train(rank=8, seed=3)
     path = await training.save_sampler("openclaw-rl-4-beef")
     serving = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
-    assert not serving.beside and not dedicated.beside
+    assert not serving.several_versions and not dedicated.several_versions
     base = await serving.sampler("")
     assert not front.asked("POST", "/hot_load")
     await base.sample(IDS, SamplingParams(max_new_tokens=2))
     live = await serving.sampler(path)
     (loaded,) = front.asked("POST", "/hot_load")
-    deployment = f"accounts/{ACCOUNT}/deployments/{ArtifactRegistry(tmp_path).of('fireworks', 'deployment')[0].name}"
+    deployment = f"accounts/{ACCOUNT}/deployments/{ArtifactRegistry(tmp_path).find('fireworks', 'deployment')[0].name}"
     assert loaded.body == {"identity": path.rsplit("/", 1)[-1], "reset_prompt_cache": True}
     assert loaded.headers["fireworks-deployment"] == deployment
     assert loaded.headers["fireworks-model"] == MODEL
@@ -262,13 +262,13 @@ async def test_request_shape_of_cleaning_up_machines(
     await dedicated.train(rank=8, seed=3)
     serving = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
     await serving.sampler("")
-    job, deployment = (ArtifactRegistry(tmp_path).of("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
+    job, deployment = (ArtifactRegistry(tmp_path).find("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
     await dedicated.close()
     assert [sent.path for sent in front.asked("DELETE", "")] == [f"{JOBS}/{job}"]
     await serving.close()
     (removed,) = front.asked("DELETE", f"{DEPLOYMENTS}/{deployment}")
     assert removed.query == {"hard": "true", "ignoreChecks": "true"}
-    assert not ArtifactRegistry(tmp_path).of("fireworks", "trainer") and not ArtifactRegistry(tmp_path).of(
+    assert not ArtifactRegistry(tmp_path).find("fireworks", "trainer") and not ArtifactRegistry(tmp_path).find(
         "fireworks", "deployment"
     )
 
@@ -306,7 +306,7 @@ async def test_request_shape_of_an_adapter_as_files(
     assert (tmp_path / names[0]).read_text() == f"content of {names[0]}"
     # The model was there for the download alone.
     assert front.asked("DELETE", f"/v1/accounts/{ACCOUNT}/models/{model}")
-    assert not ArtifactRegistry(tmp_path).of("fireworks", "model")
+    assert not ArtifactRegistry(tmp_path).find("fireworks", "model")
 
 
 async def test_an_answer_without_likeliest_tokens_is_an_answer(
@@ -323,4 +323,4 @@ async def test_an_answer_without_likeliest_tokens_is_an_answer(
         inference_topk_logprobs=None,
     )
     monkeypatch.setattr(fireworks_rollout.RolloutSampler, "_completion", AsyncMock(return_value=made))
-    assert (await sampler.sample([1, 2], SamplingParams(max_new_tokens=1), tops=3)).tops == ()
+    assert (await sampler.sample([1, 2], SamplingParams(max_new_tokens=1), top_logprobs=3)).top_logprobs == ()

@@ -32,7 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 async def learned(samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo") -> CloudObjective:
     """An objective that has nobody to ask."""
     objective = CloudObjective(samples, recipe, loss=loss)
-    await objective.learn_targets(None, TorchSampler(None), None, tops=0)
+    await objective.learn_targets(None, TorchSampler(None), None, top_logprobs=0)
     return objective
 
 
@@ -287,14 +287,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("recipe", "tops", "words"), REFUSED, ids=[words for *_, words in REFUSED])
+@pytest.mark.parametrize(("recipe", "top_logprobs", "words"), REFUSED, ids=[words for *_, words in REFUSED])
 async def test_what_a_provider_cannot_do_is_refused_before_anything_is_sent(
-    recipe: Recipe, tops: int, words: str
+    recipe: Recipe, top_logprobs: int, words: str
 ) -> None:
     sampler = TorchSampler(None)
     with pytest.raises(TrainerError, match=words) as refused:
         objective = CloudObjective([sample(1), anchor(2)], recipe, loss="ppo")
-        await objective.learn_targets(sampler, sampler, sampler, tops=tops)
+        await objective.learn_targets(sampler, sampler, sampler, top_logprobs=top_logprobs)
     assert "nothing was sent" in str(refused.value) and not sampler.asked
 
 

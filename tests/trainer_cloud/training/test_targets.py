@@ -38,10 +38,12 @@ class Asked:
         self.base = TorchSampler(world.base)
         self.live = TorchSampler(world.before)
 
-    async def learn(self, samples: Sequence[Sample], recipe: Recipe, *, tops: int = VOCABULARY) -> CloudObjective:
+    async def learn(
+        self, samples: Sequence[Sample], recipe: Recipe, *, top_logprobs: int = VOCABULARY
+    ) -> CloudObjective:
         objective = CloudObjective(samples, recipe, loss="ppo")
         teacher = self.live if recipe.teacher == "live" else self.base
-        await objective.learn_targets(teacher, self.base, self.live, tops=tops)
+        await objective.learn_targets(teacher, self.base, self.live, top_logprobs=top_logprobs)
         return objective
 
     @property
@@ -50,9 +52,9 @@ class Asked:
         return sum(len(text) for text, _, _ in [*self.base.asked, *self.live.asked])
 
 
-async def target(world: World, one: Sample, recipe: Recipe, *, tops: int) -> CloudTarget:
+async def target(world: World, one: Sample, recipe: Recipe, *, top_logprobs: int) -> CloudTarget:
     asking = TargetQueries(
-        recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), tops=tops
+        recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), top_logprobs=top_logprobs
     )
     return (await asking.targets([one], [terms_of(one, recipe)]))[0]
 
@@ -66,16 +68,16 @@ def log_probs(model: Any, prompt: Sequence[int], one: Sample) -> Any:
 async def test_rewards_alone_ask_nobody(world: World) -> None:
     asked = Asked(world)
     objective = await asked.learn(
-        [sample(1, reward=1.0), sample(2, hints=0)], Recipe(distillation="none", rewards="all"), tops=0
+        [sample(1, reward=1.0), sample(2, hints=0)], Recipe(distillation="none", rewards="all"), top_logprobs=0
     )
     assert asked.tokens == objective.scored_tokens == objective.plan(1).scored == 0
-    assert objective.wanted_tops == 0 and not objective.needs_live
+    assert objective.wanted_top_logprobs == 0 and not objective.needs_live
 
 
 async def test_an_advantage_per_token_looks_once_under_each_hint_and_needs_no_likeliest_tokens(world: World) -> None:
     one = sample(1, hints=1)
     asked = Asked(world)
-    objective = await asked.learn([one], Recipe(distillation="token"), tops=0)
+    objective = await asked.learn([one], Recipe(distillation="token"), top_logprobs=0)
     assert asked.base.asked == [([*one.hinted_prompts[0], *one.response_ids], 0, False)]
     assert not asked.live.asked and not objective.needs_live
     assert objective.scored_tokens == asked.tokens == objective.plan(1).scored
@@ -104,12 +106,12 @@ async def test_what_is_sent_is_counted_and_no_more_than_was_planned(world: World
         anchor(5),
     ]
     asked = Asked(world)
-    objective = await asked.learn(samples, KINDS[kind], tops=20)
+    objective = await asked.learn(samples, KINDS[kind], top_logprobs=20)
     assert objective.scored_tokens == asked.tokens > 0
     assert objective.plan(1).scored == pytest.approx(asked.tokens, rel=0.01)
     assert objective.needs_live == bool(asked.live.asked)
-    most = max(tops for _, tops, _ in [*asked.base.asked, *asked.live.asked])
-    assert most == objective.wanted_tops
+    most = max(top_logprobs for _, top_logprobs, _ in [*asked.base.asked, *asked.live.asked])
+    assert most == objective.wanted_top_logprobs
 
 
 async def test_no_more_likeliest_tokens_are_asked_for_than_are_told(world: World) -> None:
@@ -117,12 +119,12 @@ async def test_no_more_likeliest_tokens_are_asked_for_than_are_told(world: World
         asked = Asked(world)
         asked.base = TorchSampler(world.base, most=3)
         asked.live = TorchSampler(world.before, most=3)
-        await asked.learn([sample(1, hints=2, reward=1.0), anchor(2)], recipe.replace(select_k=5), tops=3)
+        await asked.learn([sample(1, hints=2, reward=1.0), anchor(2)], recipe.replace(select_k=5), top_logprobs=3)
 
 
 async def test_under_full_the_sampled_token_the_policys_and_the_teachers_take_turns(world: World) -> None:
     one = sample(1, hints=1, response=9)
-    found = await target(world, one, Recipe(topk=5), tops=VOCABULARY)
+    found = await target(world, one, Recipe(topk=5), top_logprobs=VOCABULARY)
     policy = log_probs(world.before, one.prompt_ids, one).topk(VOCABULARY).indices.tolist()
     teacher = log_probs(world.base, one.hinted_prompts[0], one)
     likeliest = teacher.topk(VOCABULARY).indices.tolist()
@@ -136,7 +138,7 @@ async def test_under_full_the_sampled_token_the_policys_and_the_teachers_take_tu
 
 async def test_several_hints_make_a_mean_whose_tail_is_no_smaller_than_the_real_one(world: World) -> None:
     one = sample(2, hints=3, response=5)
-    found = await target(world, one, Recipe(distillation="topk", topk=6), tops=8)
+    found = await target(world, one, Recipe(distillation="topk", topk=6), top_logprobs=8)
     real = torch.stack([log_probs(world.base, hint, one) for hint in one.hinted_prompts]).mean(dim=0).log_softmax(-1)
     assert found.ids is not None and found.taught is not None
     there = real.gather(-1, torch.from_numpy(found.ids))
@@ -153,8 +155,8 @@ async def test_several_hints_of_a_sampled_token_lie_between_the_bare_mean_and_th
     place = torch.tensor(list(one.response_ids))[:, None]
     bare, real = tables.gather(-1, place)[:, 0], tables.log_softmax(-1).gather(-1, place)[:, 0]
     off = []
-    for tops in (0, 5, 20, VOCABULARY):
-        sampled = (await target(world, one, Recipe(distillation="token"), tops=tops)).sampled
+    for top_logprobs in (0, 5, 20, VOCABULARY):
+        sampled = (await target(world, one, Recipe(distillation="token"), top_logprobs=top_logprobs)).sampled
         assert sampled is not None
         assert (sampled >= bare - 1e-5).all() and (sampled <= real + 1e-5).all()
         off.append(float((real - sampled).mean()))
@@ -164,7 +166,7 @@ async def test_several_hints_of_a_sampled_token_lie_between_the_bare_mean_and_th
 async def test_each_token_takes_the_hint_that_is_most_like_the_policy(world: World) -> None:
     one = sample(20, hints=3, response=8)
     recipe = Recipe(distillation="token", hint_selection="overlap-token", select_k=6)
-    found = await target(world, one, recipe, tops=6)
+    found = await target(world, one, recipe, top_logprobs=6)
     own = log_probs(world.before, one.prompt_ids, one).topk(6).indices.tolist()
     under = [log_probs(world.base, hint, one) for hint in one.hinted_prompts]
     choices, wanted = [], []
@@ -186,7 +188,7 @@ class Slow(TorchSampler):
         self.waiting = self.most_waiting = self.gone = 0
 
     async def score(
-        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
         self.waiting += 1
         self.most_waiting = max(self.most_waiting, self.waiting)
@@ -201,13 +203,13 @@ class Slow(TorchSampler):
             raise
         finally:
             self.waiting -= 1
-        return await super().score(ids, start, tops=tops, chosen=chosen)
+        return await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
 
 
 async def test_only_a_few_texts_are_scored_at_a_time(world: World) -> None:
     slow = Slow(world.base)
     objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
-    await objective.learn_targets(None, slow, None, tops=0)
+    await objective.learn_targets(None, slow, None, top_logprobs=0)
     assert slow.most_waiting == AT_ONCE and len(slow.asked) == 40
 
 
@@ -215,7 +217,7 @@ async def test_an_error_comes_as_it_is_and_ends_what_else_was_asked(world: World
     failing = Slow(world.base, failing=True)
     objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
     with pytest.raises(CloudError, match="Tinker is away"):
-        await objective.learn_targets(None, failing, None, tops=0)
+        await objective.learn_targets(None, failing, None, top_logprobs=0)
     assert failing.gone == AT_ONCE - 1 and failing.waiting == 0
     assert objective.scored_tokens > 0, "what was sent may have been paid for"
 
@@ -228,20 +230,20 @@ class Broken(TorchSampler):
         self._how = how
 
     async def score(
-        self, ids: Sequence[int], start: int, *, tops: int = 0, chosen: NDArray[np.int64] | None = None
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
     ) -> Scored:
-        full = await super().score(ids, start, tops=tops, chosen=chosen)
+        full = await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
         if self._how == "logprobs":
-            return Scored(full.logprobs[:-1], full.tops, full.chosen)
-        if self._how == "tops":
+            return Scored(full.logprobs[:-1], full.top_logprobs, full.chosen)
+        if self._how == "top_logprobs":
             return Scored(full.logprobs, (), full.chosen)
         if self._how == "chosen":
-            return Scored(full.logprobs, full.tops, None)
-        return Scored([math.nan, *full.logprobs[1:]], full.tops, full.chosen)
+            return Scored(full.logprobs, full.top_logprobs, None)
+        return Scored([math.nan, *full.logprobs[1:]], full.top_logprobs, full.chosen)
 
 
-@pytest.mark.parametrize("how", ["logprobs", "tops", "chosen", "nan"])
+@pytest.mark.parametrize("how", ["logprobs", "top_logprobs", "chosen", "nan"])
 async def test_a_provider_that_leaves_something_out_makes_no_step(world: World, how: str) -> None:
     objective = CloudObjective([sample(1)], Recipe(topk=5), loss="ppo")
     with pytest.raises(TrainerError, match=r"of sample_1.*no step was made"):
-        await objective.learn_targets(None, Broken(world.base, how), None, tops=5)
+        await objective.learn_targets(None, Broken(world.base, how), None, top_logprobs=5)

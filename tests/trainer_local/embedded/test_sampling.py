@@ -11,11 +11,11 @@ from openclaw_rl.shared.engine.wire import Choice, Refused, SamplingParams, deco
 from openclaw_rl.trainer_local.embedded.sampling import TokenSampler, sample
 
 
-def draw(logits: list[float], count: int = 1, *, tops: int = 0, **params: object) -> list[Choice]:
+def draw(logits: list[float], count: int = 1, *, top_logprobs: int = 0, **params: object) -> list[Choice]:
     """`count` tokens in a row from the same logits, by one sampler."""
     sampler = TokenSampler(SamplingParams(**({"seed": 1} | params)))  # type: ignore[arg-type]
     row = torch.tensor([logits])
-    return [sample(row, [sampler], [()], [tops])[0] for _ in range(count)]
+    return [sample(row, [sampler], [()], [top_logprobs])[0] for _ in range(count)]
 
 
 def log(*probabilities: float) -> list[float]:
@@ -43,7 +43,7 @@ def test_tokens_come_as_often_as_their_probability_says() -> None:
 def test_filters_renormalise_and_the_logprob_is_of_what_is_left(
     params: dict[str, float], kept: dict[int, float]
 ) -> None:
-    choices = draw(log(0.5, 0.3, 0.15, 0.05), 300, tops=4, **params)
+    choices = draw(log(0.5, 0.3, 0.15, 0.05), 300, top_logprobs=4, **params)
     assert {choice.id for choice in choices} == set(kept)
     for choice in choices:
         assert math.isclose(math.exp(choice.logprob), kept[choice.id], rel_tol=1e-4)
@@ -53,7 +53,7 @@ def test_filters_renormalise_and_the_logprob_is_of_what_is_left(
 
 
 def test_temperature_sharpens_and_greedy_reports_temperature_one() -> None:
-    cold = draw(log(0.6, 0.4), 1, temperature=0.5, tops=2)[0]
+    cold = draw(log(0.6, 0.4), 1, temperature=0.5, top_logprobs=2)[0]
     assert math.isclose(math.exp(cold.top[0][0]), 0.36 / 0.52, rel_tol=1e-4)
     greedy = draw(log(0.4, 0.6), 5, temperature=0)
     assert {choice.id for choice in greedy} == {1}

@@ -129,7 +129,7 @@ async def test_a_scripted_engine_may_tell_logprobs_at_temperature_1_alone(temper
         tokens = [one async for one in script.engine.generate([1, 2], Sampling(temperature=temperature))]
         told = await script.engine.info()
     assert {one.unscaled for one in tokens} == {unscaled}
-    assert (told.scales, told.trouble, told.beside) == (False, "the provider is away", False)
+    assert (told.scales, told.trouble, told.several_versions) == (False, "the provider is away", False)
 
 
 async def test_an_engine_that_says_nothing_of_it_scales_and_is_well() -> None:
@@ -137,7 +137,7 @@ async def test_an_engine_that_says_nothing_of_it_scales_and_is_well() -> None:
         tokens = [one async for one in script.engine.generate([1, 2], Sampling(temperature=0.7))]
         told = await script.engine.info()
     assert not any(one.unscaled for one in tokens)
-    assert (told.scales, told.trouble, told.beside) == (True, "", True)
+    assert (told.scales, told.trouble, told.several_versions) == (True, "", True)
 
 
 async def test_a_scripted_engine_that_is_silent_is_given_up_in_time() -> None:

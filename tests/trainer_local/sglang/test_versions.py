@@ -57,7 +57,7 @@ async def test_a_version_reaches_every_fake_server_behind_a_router(base: Path, c
         await engine.load(1, served(checkpoints, 1), live=True)
         info = await engine.info()
         await engine.close()
-    assert (info.live, info.versions, info.beside, info.transfer) == (1, (0, 1), True, "adapter")
+    assert (info.live, info.versions, info.several_versions, info.transfer) == (1, (0, 1), True, "adapter")
     for server in servers:
         (name,) = server.adapters
         assert version_of(name) == 1 and server.label == name
@@ -130,8 +130,8 @@ async def test_a_fake_server_keeps_the_live_adapter_and_those_used_last(base: Pa
         owner = Owner(url, VersionStore(str(base), checkpoints, max_versions=3))
         for version in (1, 2, 3, 4):
             await owner.load(version, served(checkpoints, version), live=version == 1)
-            assert isinstance(owner._held, Adapters)
-            await owner._held.settle()
+            assert isinstance(owner._versions, Adapters)
+            await owner._versions.settle()
         await owner.close()
     assert sorted(map(version_of, server.adapters)) == [1, 4]
 
@@ -180,7 +180,7 @@ async def test_full_weights_onto_a_quantized_fake_server_are_refused_with_the_re
             with pytest.raises(EngineError, match=r"quantized again; train a LoRA") as refused:
                 await load
             assert refused.value.status == 400
-        assert not (await engine.info()).beside
+        assert not (await engine.info()).several_versions
         await engine.close()
     assert "pause_generation" not in fake.did
 
