@@ -51,8 +51,9 @@ class Recipe(BaseModel):
     lr_schedule: str = Field(
         "constant",
         pattern=r"^(constant|inverse(:\d*\.?\d+)?|(linear|cosine)(:[1-9]\d*(:(0?\.\d+|[01](\.0*)?))?)?)$",
-        description="Learning rate after warm-up: constant; linear:STEPS:END or cosine:STEPS:END, falling to END (0.1) "
-        "times learning_rate at step STEPS (1000); inverse:DECAY, learning_rate / (1 + DECAY · step), DECAY 0.5",
+        description="Learning rate after warm-up: constant; linear:STEPS:END or cosine:STEPS:END, which falls to "
+        "END × learning_rate at step STEPS (defaults: END 0.1, STEPS 1000); inverse:DECAY, learning_rate / (1 + DECAY · "
+        "step) (default: DECAY 0.5)",
     )
     lr_warmup_steps: int = Field(
         0,
@@ -64,8 +65,10 @@ class Recipe(BaseModel):
     weight_decay: float = Field(0.0, ge=0, description="AdamW weight decay")
     clip_grad: float = Field(1.0, gt=0, description="Gradient norm limit")
 
-    w_opd: float = Field(1.0, ge=0, description="Weight of the distillation term")
-    w_rl: float = Field(1.0, ge=0, description="Weight of the reward term")
+    w_opd: float = Field(
+        1.0, ge=0, description="Weight of the distillation term; in combined, of the teacher's advantages"
+    )
+    w_rl: float = Field(1.0, ge=0, description="Weight of the reward term; in combined, of the reward's advantages")
     kl_base: float = Field(0.0, ge=0, description="Weight of the KL from the base on turns; 0 disables it")
     entropy: float = Field(0.0, ge=0, description="Weight of an entropy bonus on turns; 0 disables it")
     clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip: lower bound of the ratio is 1 − clip_low")

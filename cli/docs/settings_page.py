@@ -41,7 +41,8 @@ Generated from the code by `make docs`; do not edit.
 A setting can be given in several places. Each place in this list overrides those before it:
 
 1. The default.
-2. A name from another system ([below](#names-from-other-systems)), in any of the next places.
+2. A name from another system ([below](#names-from-other-systems)), wherever it is given. A name in the first
+   tables of this page always overrides it.
 3. The file `openclaw-rl.toml` in the folder where `openclaw-rl` is started, or the file that `OPENCLAW_RL_CONFIG` or
    `--config` names: `batch_size = 4`, or the same in the table `[learning]` of its group. In a table the group's name
    may be left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
@@ -72,9 +73,9 @@ _ALIASES = """
 ## Names from other systems
 
 The service accepts these names of other systems. Names in capitals are variables, names with dashes are flags, and
-names like `num_judges` also work in `openclaw-rl.toml`. Our own name takes precedence. Two of these names with
-different values are an error that names both. A flag with the name of one of our settings (`--host`, `--batch-size`,
-`--lora-rank`, …) is our setting.
+names like `num_judges` also work in `openclaw-rl.toml`. A name in the tables above overrides them. Two of these names
+with different values for one setting are an error that names both. A flag in the tables above (`--host`,
+`--batch-size`, `--lora-rank`, …) always has the meaning given there.
 
 | name | meaning here |
 |---|---|

@@ -100,8 +100,8 @@ class CloudSettings(Group):
     redact: Literal["off", "secrets", "all"] = Field(
         "secrets",
         alias="cloud_redact",
-        description="Data removed from conversations before they go to a cloud backend or an external judge: none, "
-        "secrets, or secrets and personal data",
+        description="Data removed from conversations before they go to a cloud backend or an external judge: nothing "
+        "(off), secrets (secrets), or secrets and personal data (all)",
     )
 
     loss: Literal["ppo", "cispo", "importance_sampling"] = Field("ppo", alias="cloud_loss", exclude=True)

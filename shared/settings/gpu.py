@@ -32,7 +32,12 @@ class GpuSettings(Group):
     actor_gpus: str = Field("", description="GPUs that train: a number or a list")
     rollout_gpus: str = Field("", description="GPUs that serve the policy: a number or a list")
     judge_gpus: str = Field("", description="GPUs that serve a separate judge model: a number or a list")
-    tensor_parallel: int = Field(1, ge=1, description="GPUs that share each layer in training (backend = megatron)")
+    tensor_parallel: int = Field(
+        1,
+        ge=1,
+        description="GPUs that share each layer in training (backend = megatron); training GPUs / tensor_parallel is "
+        "the number of data-parallel replicas",
+    )
     distributed_optimizer: bool = Field(
         False,
         description="Shard the optimizer's state among data-parallel ranks; such a checkpoint loads only into the same "

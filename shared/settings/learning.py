@@ -47,8 +47,8 @@ class JudgeSettings(Group):
     step_rewards: float = Field(
         0.0,
         ge=0,
-        description="Weight of the judge's score of a turn relative to its session's outcome; 0: the judge does not "
-        "score turns with an outcome",
+        description="Weight of the judge's score of a turn, relative to its session's outcome (weight 1); 0: the judge "
+        "does not score turns that the outcome scores",
     )
     custom_reward: Hook = Field("", description="Your own reward model: module:attribute or ./file.py")
 
@@ -62,7 +62,8 @@ class LearningSettings(Recipe):
     min_turns: int = Field(1, ge=1, description="Minimum main turns of a session; shorter sessions are not trained on")
     at_least_one: bool = Field(
         False,
-        description="If no turn of a session got a verdict, train on its last judged turn with reward 0",
+        description="If the judge gave no turn of an ended session a score, train on the last turn that it judged, "
+        "with reward 0",
     )
     gamma: float = Field(
         0.0,
@@ -80,11 +81,11 @@ class LearningSettings(Recipe):
     max_sample_tokens: int = Field(
         32768,
         ge=16,
-        description="Quarantine turns with more tokens (prompt and answer); the rehearsal prompts of a step together "
-        "have at most as many",
+        description="Maximum tokens of a turn (prompt and answer); longer ones are quarantined. The rehearsal prompts "
+        "of a step together have at most as many",
     )
     max_version_lag: int = Field(
-        8, ge=0, description="Quarantine samples whose version is more than so many versions behind the live one"
+        8, ge=0, description="Quarantine samples whose version is more than this many versions behind the live one"
     )
     recompute: Literal["auto"] | bool = Field(
         "auto",
@@ -109,7 +110,9 @@ class LearningSettings(Recipe):
         "", description="Checkpoint folder from which training starts in a new journal; default: the base"
     )
     keep_checkpoints: int = Field(
-        8, ge=2, description="Newest checkpoints kept on disk; those of the live version and its parent always are"
+        8,
+        ge=2,
+        description="Newest checkpoints kept on disk; those of the live version and its parent are kept however old",
     )
     report_to: str = Field(
         "",
@@ -201,8 +204,8 @@ class GuardSettings(Group):
         0.25,
         gt=0,
         alias="guard_max_drop",
-        description="Reject a candidate if the mean logprob of accepted answers falls by more from its parent (nats "
-        "per token)",
+        description="Reject a candidate if the mean logprob of accepted answers is lower than under its parent by more "
+        "than this (nats per token)",
     )
     probes: str = Field(
         "", alias="guard_probes", description="JSONL file of your own probes: prompt, must, must_not (docs/guard.md)"
