@@ -52,8 +52,8 @@ class Recipe(BaseModel):
         "constant",
         pattern=r"^(constant|inverse(:\d*\.?\d+)?|(linear|cosine)(:[1-9]\d*(:(0?\.\d+|[01](\.0*)?))?)?)$",
         description="Learning rate after warm-up: constant; linear:STEPS:END or cosine:STEPS:END, which falls to "
-        "END × learning_rate at step STEPS (defaults: END 0.1, STEPS 1000); inverse:DECAY, learning_rate / (1 + DECAY · "
-        "step) (default: DECAY 0.5)",
+        "END × learning_rate at step STEPS (defaults: END 0.1, STEPS 1000); inverse:DECAY, learning_rate / (1 + DECAY "
+        "· step) (default: DECAY 0.5)",
     )
     lr_warmup_steps: int = Field(
         0,
