@@ -60,7 +60,7 @@ _TAKES_SETTINGS = ("serve", "doctor", "estimate")
 _EPILOGS = dict.fromkeys(
     _TAKES_SETTINGS,
     "Every setting is also a flag. The most used ones are --port, --model, --backend, --method, --data and --config "
-    "(the file of settings). openclaw-rl doctor lists and explains all of them.",
+    "(the file of settings). openclaw-rl doctor lists and explains all settings.",
 ) | {
     "import": "docs/formats.md describes the files.",
     "export": "docs/formats.md describes the file and the redaction.",
