@@ -58,7 +58,7 @@ from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
-from openclaw_rl.trainer_local.sglang.versions import ServedVersions, VersionStore, check_full_weights, read_versions
+from openclaw_rl.trainer_local.sglang.versions import ServerVersions, VersionStore, check_full_weights, read_versions
 
 if TYPE_CHECKING:
     from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, Broadcast
@@ -141,7 +141,7 @@ class SglangEngine:
         self._info: EngineInfo | None = None
         self._facts: Mapping[str, Any] = {}  # a plain SGLang's /server_info
         self._checked: tuple[str, str] | None = None
-        self._loaded: ServedVersions | None = None
+        self._loaded: ServerVersions | None = None
         self._loaded_at = float("-inf")
         self._asking = asyncio.Lock()
         self._broadcast: Broadcast | None = None
@@ -430,7 +430,7 @@ class SglangEngine:
                     raise
                 await asyncio.sleep(0.2)
 
-    async def _current(self) -> ServedVersions:
+    async def _current(self) -> ServerVersions:
         """The versions loaded, at most `FRESH_SECONDS` old; waits for a server that is restarting."""
         give_up = time.monotonic() + self._patience
         async with self._asking:
@@ -444,7 +444,7 @@ class SglangEngine:
                     await asyncio.sleep(0.2)
             return self._loaded
 
-    def _remember(self, loaded: ServedVersions) -> ServedVersions:
+    def _remember(self, loaded: ServerVersions) -> ServerVersions:
         self._loaded, self._loaded_at = loaded, time.monotonic()
         return loaded
 

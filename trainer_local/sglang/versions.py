@@ -58,7 +58,7 @@ class VersionStore(msgspec.Struct, frozen=True):
         return str(folder) if folder is not None and folder.is_dir() else ""
 
 
-class ServedVersions(msgspec.Struct, frozen=True):
+class ServerVersions(msgspec.Struct, frozen=True):
     """The versions in the servers. `live` is −1 where they do not agree, or a change broke off; `default` is the one
     that a request without a version gets meanwhile. `names` are the adapters in memory, by version (`None` if none).
     """
@@ -76,7 +76,7 @@ class ServedVersions(msgspec.Struct, frozen=True):
         return [] if self.live < 0 else [self.live]
 
 
-async def read_versions(servers: Servers, *, adapters: bool) -> ServedVersions:
+async def read_versions(servers: Servers, *, adapters: bool) -> ServerVersions:
     """The versions that all servers hold, as `Servers.find` saw them; `adapters`: SGLang was started for them."""
     labels = servers.labels
     default = version_number(labels[0])
@@ -84,14 +84,14 @@ async def read_versions(servers: Servers, *, adapters: bool) -> ServedVersions:
     if not adapters:
         broken = BROKEN in labels
         trouble = "a change of weights broke off, and the old ones could not be read again" if broken else ""
-        return ServedVersions(default if agreed else -1, default, trouble=trouble)
+        return ServerVersions(default if agreed else -1, default, trouble=trouble)
     found = await asyncio.gather(*map(adapters_of, servers.all))
     loaded = [name for name in found[0] if all(name in others for others in found)]
     # A version may be there twice for a moment, until the adapter that was replaced is unloaded.
     loaded.sort(key=lambda name: name == labels[0])
     names = {number: name for name in loaded if (number := version_of(name)) is not None}
     agreed = agreed and (default == 0 or labels[0] in loaded)
-    return ServedVersions(default if agreed else -1, default, names)
+    return ServerVersions(default if agreed else -1, default, names)
 
 
 class Adapters:
