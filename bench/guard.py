@@ -22,10 +22,10 @@ from bench.program import log, parser, report, run
 from openclaw_rl.cli.commands.why import story
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import converse
-from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import Probe, probe
 from openclaw_rl.evaluation.service import own_service
+from openclaw_rl.shared.gather import gather
 
 BATCH = 8
 PATIENCE = 120.0

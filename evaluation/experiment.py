@@ -14,10 +14,10 @@ from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import sessions_needed
 from openclaw_rl.evaluation.evaluate import Work
-from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.service import on_gpus, own_service
 from openclaw_rl.evaluation.statistics import spread
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.gather import gather
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "trained": {},

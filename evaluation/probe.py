@@ -13,9 +13,9 @@ import msgspec
 
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
-from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import BASE, WANTED, Persona
 from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
+from openclaw_rl.shared.gather import gather
 
 NEVER_TRAIN = {"X-RL-Train": "never"}
 

@@ -16,9 +16,9 @@ import msgspec
 from openclaw_rl.evaluation import sandbox
 from openclaw_rl.evaluation.client import ChatClient, ChatReply
 from openclaw_rl.evaluation.dataset import json_rows
-from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.gather import gather
 
 ANSWER_TOKENS = 1024
 _FENCE = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)

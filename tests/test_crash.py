@@ -13,8 +13,8 @@ import pytest
 
 from openclaw_rl.evaluation.arm import Arm, Plan, run
 from openclaw_rl.evaluation.client import ChatClient
-from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.service import RunningService, own_service
+from openclaw_rl.shared.gather import gather
 
 MODULES = {
     "learner": "openclaw_rl.learner.main",

@@ -13,11 +13,11 @@ from bench.learning.talk import Contrary, Lane
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
-from openclaw_rl.evaluation.gather import gather
 from openclaw_rl.evaluation.personas import BASE, create, take
 from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.learner.rollouts.hooks import whole_answer
 from openclaw_rl.shared.engine.protocol import Priority
+from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Sampling
 

@@ -20,6 +20,7 @@ import msgspec
 from openclaw_rl.proxy.chat.prompt import PromptRenderer
 from openclaw_rl.proxy.chat.request import RenderedRequest
 from openclaw_rl.shared.engine.protocol import Engine, Priority, PromptImage, Tokens
+from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 _AT_ONCE = 16
@@ -91,12 +92,7 @@ class ToolChooser:
                 )
                 return math.fsum(scores.logprobs)
 
-        tasks = [asyncio.create_task(score(end), name="tool score") for end in candidates.ends]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
+        return await gather(*(score(end) for end in candidates.ends))
 
 
 class _Candidates(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import pointer
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
@@ -114,20 +115,14 @@ class ArtifactCleanup:
         a few seconds is tried again next time. Never raises.
         """
         free = asyncio.Semaphore(_AT_ONCE)
-        tasks: list[asyncio.Task[None]] = []
         try:
             async with asyncio.timeout(SWEEP_SECONDS):
                 artifacts = await asyncio.to_thread(self._unneeded, current)
-                tasks += [asyncio.create_task(self._remove(artifact, free)) for artifact in artifacts]
-                await asyncio.gather(*tasks)
+                await gather(*(self._remove(artifact, free) for artifact in artifacts))
         except TimeoutError:
             log.warning("%s takes long to remove what is not needed any more: the rest waits", self._provider.name)
         except (CloudError, OSError) as error:
             log.warning("what is not needed any more at %s stays there: %s", self._provider.name, error)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _remove(self, artifact: Artifact, free: asyncio.Semaphore) -> None:
         name, where = artifact.name, artifact.provider

@@ -23,9 +23,8 @@ many as the recipe wants (`topk`) and the provider reports:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -34,6 +33,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.early_stop import stops_early
 from openclaw_rl.shared.objective.metrics import measured
@@ -45,7 +45,6 @@ from openclaw_rl.trainer_cloud.provider import Sampler, Scored
 AT_ONCE = 8
 """Texts that are scored at the same time."""
 
-Result = TypeVar("Result")
 
 POLICY = frozenset({"binary", "policy"})
 """The terms that the provider's own losses compute; the others are sent as weights of a cross entropy."""
@@ -114,9 +113,11 @@ class TargetQueries:
     async def targets(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]]) -> list[CloudTarget]:
         """For each sample what its `terms` need."""
         near = measured(samples) if stops_early(self._recipe) else 0
-        return await _together(
-            self._target(sample, named, index < near)
-            for index, (sample, named) in enumerate(zip(samples, terms, strict=True))
+        return await gather(
+            *(
+                self._target(sample, named, index < near)
+                for index, (sample, named) in enumerate(zip(samples, terms, strict=True))
+            )
         )
 
     async def _target(self, sample: Sample, terms: frozenset[str], near: bool) -> CloudTarget:
@@ -157,8 +158,8 @@ class TargetQueries:
         given = self._given(own)
         top = 0 if exact or (given is not None and recipe.distillation != "full") else self._count
         top = max(top, min(recipe.select_k, self._top_logprobs)) if picks else top
-        views = await _together(
-            self._view(self._teacher, hint, sample, top_logprobs=top, chosen=given) for hint in hints
+        views = await gather(
+            *(self._view(self._teacher, hint, sample, top_logprobs=top, chosen=given) for hint in hints)
         )
         if picks:
             views = [_picked(views, own[:, : recipe.select_k])]
@@ -170,7 +171,7 @@ class TargetQueries:
         ids = await asyncio.to_thread(_likeliest, views, self._count)
         ids = _among(ids, answer) if token else ids
         if not all(view.at(ids, answer)[1].all() for view in views):
-            views = await _together(self._view(self._teacher, hint, sample, chosen=ids) for hint in hints)
+            views = await gather(*(self._view(self._teacher, hint, sample, chosen=ids) for hint in hints))
         taught = await asyncio.to_thread(self._mean, views, ids, answer)
         if not token:
             return CloudTarget(ids=ids, taught=taught)
@@ -250,17 +251,6 @@ def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
 def _student(recipe: Recipe) -> bool:
     """True if K of the policy's tokens are distilled."""
     return recipe.distillation == "full" or (recipe.distillation == "topk" and recipe.topk_from == "student")
-
-
-async def _together(calls: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """All results; with the first error the others are cancelled and waited for."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _read(scored: Scored, sample: Sample, top_logprobs: int, chosen: NDArray[np.int64] | None) -> View:

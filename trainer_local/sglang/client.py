@@ -31,8 +31,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from openclaw_rl.shared.backends import engine_address
 from openclaw_rl.shared.engine.answers import (
     AdapterMissing,
@@ -47,7 +45,7 @@ from openclaw_rl.shared.engine.answers import (
     with_ids,
 )
 from openclaw_rl.shared.engine.client import PATIENCE_SECONDS, EngineClient
-from openclaw_rl.shared.engine.endpoint import INFO_SECONDS, EngineEndpoint
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, PromptImage, Scores, Tokens
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.records import Sampling, new_id
@@ -352,11 +350,6 @@ class SglangEngine:
             transfer=self._way(),
         )
         return self._info
-
-    async def abort(self, request_id: str) -> None:
-        """End a request by its id, wherever it was sent from."""
-        body = msgspec.json.encode({"rid": request_id})
-        await asyncio.gather(*(one.post("/abort_request", body, INFO_SECONDS) for one in self._servers.all))
 
     async def close(self) -> None:
         """Release connections; requests in flight end."""

@@ -61,4 +61,4 @@ WORK = any_of(
     r"it|this|that|what (?:he|she|they|(?:the|my) \w+) (?:did|does|do|got|tried|wrote|has done|have done)"
     r"(?: (?:well|right|correctly|already))?",
 )
-"""What an answer about somebody's work speaks of."""
+"""Subjects of an answer about a person's work."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from openclaw_rl.evaluation.gather import gather
+from openclaw_rl.shared.gather import gather
 
 
 async def test_results_come_in_order() -> None:
