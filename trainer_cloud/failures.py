@@ -66,7 +66,8 @@ ACCOUNTS = {
 
 def cannot_pay(account: ProviderAccount, why: str, *, undone: bool = True) -> CloudError:
     """The error of an account without credit."""
-    message = f"the {account.name} account of {account.key} cannot pay: {why}. See to it at {account.billing_at}"
+    advice = f"Add credit, or settle the bill, at {account.billing_at}; nothing is lost meanwhile"
+    message = f"the {account.name} account of {account.key} cannot pay: {why}. {advice}"
     return CloudError(message, "billing", undone=undone)
 
 
