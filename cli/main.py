@@ -21,9 +21,12 @@ COMMANDS = {
     "status": ("status:status", "Show the state of the service: version, turns, backlog, processes."),
     "sessions": (
         "sessions:sessions",
-        "List the sessions with the numbers of their main, side, settled (with a next state) and trained turns.",
+        "List the sessions and count their turns: main, side, settled (with a next state) and trained.",
     ),
-    "why": ("why:why", "Explain one turn: how it was placed, judged and learned from, or why it was not."),
+    "why": (
+        "why:why",
+        "Explain one turn: its place in the session, its score, and its training or the reason why there is none.",
+    ),
     "feedback": ("feedback:feedback", "Give feedback on an answer; it overrides every judge."),
     "pause": ("pause:pause", "Stop training until resume; serving, recording and judging continue."),
     "resume": ("pause:resume", "Continue training after pause."),
@@ -31,7 +34,7 @@ COMMANDS = {
     "rollback": ("rollback:rollback", "Serve an older version again, within seconds, and continue learning from it."),
     "import": (
         "import_:import_files",
-        "Import conversations that other models had; the policy scores the answers, so that they can train off-policy.",
+        "Import other models' conversations for off-policy training; the policy computes the answers' logprobs.",
     ),
     "export": (
         "export:export",
@@ -43,7 +46,7 @@ COMMANDS = {
     ),
     "connect": (
         "connect:connect",
-        "Connect an agent to the service: show and write the change of its configuration, with a backup; or undo it.",
+        "Connect an agent to the service: show the change of its configuration, write it with a backup, or undo it.",
     ),
     "doctor": (
         "doctor:doctor",

@@ -13,7 +13,7 @@ from openclaw_rl.cli.client import Service
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load
 
-Data = Annotated[str, typer.Option("--data", help="Data folder of the service; default: the setting data")]
+Data = Annotated[str, typer.Option("--data", help="Data folder of the service; default: value of the setting data")]
 Url = Annotated[str, typer.Option("--url", help="URL of the service; default: the service on the data folder")]
 Key = Annotated[str, typer.Option("--key", help="Key of the service; default: the key in the data folder")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line")]

@@ -85,7 +85,9 @@ class Recipe(BaseModel):
         "tokens with the policy's, per sequence or per token",
     )
     topk: int = Field(
-        50, ge=1, description="Tokens per position that topk compares one by one; one tail bin has all others"
+        50,
+        ge=1,
+        description="Tokens per position that the method topk compares one by one; all others share one tail bin",
     )
     topk_from: Literal["teacher", "student"] = Field(
         "teacher", description="Model whose likeliest tokens topk compares: teacher (SDFT) or student (SDPO)"
@@ -94,10 +96,11 @@ class Recipe(BaseModel):
         4,
         ge=1,
         le=64,
-        description="Likeliest tokens per position that topk-select trains and that overlap selections compare",
+        description="Number of likeliest tokens per position; topk-select trains on them, and overlap selections "
+        "compare them",
     )
     advantage_clip: float = Field(
-        1.0, gt=0, description="Bound of a token's logprob difference from the teacher (topk-select)"
+        1.0, gt=0, description="Clip bound of a token's logprob difference between teacher and policy (topk-select)"
     )
     custom_loss: Hook = Field(
         "", description="Your own loss in place of every term: module:attribute or ./file.py (docs/extending.md)"

@@ -19,8 +19,8 @@ _HEAD = """
 ## Measured
 
 `{command}` ({date}; shipped policy, held-out tasks; means ± 95 % intervals over {seeds}
-seeds). The same simulated people talk to every arm. The same search chose the learning rate of each method, on other
-problems and seeds. The guard is off, so that the methods are compared without it. Columns: style and accuracy after N
+seeds). The same simulated people talk to every arm. One search, on other problems and seeds, chose each method's
+learning rate. The guard is off: the table compares the methods alone. Columns: style and accuracy after N
 reactions, reactions until the style reaches 0.8, KL from the base, and escape.
 
 ![Curves](../bench/results/{curve})
@@ -30,8 +30,8 @@ _NOTES = """
 `placebo` is `binary` with every verdict taken from another turn. `placebo-baseline` also subtracts the mean of each
 batch from the rewards, and `placebo-slow` has a quarter of the learning rate. `irrelevant` is `rehearse` with hints
 unrelated to the answers. `wrong-N` is `rehearse` with N % of the judgements inverted, where inverted praise gets a
-misleading hint. `changes-mind` wants the opposite style after {turn} interactions, and its style column then measures
-the new wish. KL is in nats per token. Escape is the share of replies in neither style.
+misleading hint. In `changes-mind` the person wants the opposite style after {turn} interactions, and the style column
+then measures the new wish. KL is in nats per token. Escape is the share of replies in neither style.
 
 Learning rates: {rates}.
 """

@@ -43,9 +43,7 @@ def connect(
     client: Annotated[
         str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; without it: instructions for any client")
     ] = "",
-    config: Annotated[
-        str, typer.Option(help="The client's configuration file; default: the client's own default")
-    ] = "",
+    config: Annotated[str, typer.Option(help="The client's configuration file; default: the client's usual path")] = "",
     undo: Annotated[
         bool, typer.Option("--undo", help="Restore the backup; if the file was changed since, show the difference")
     ] = False,

@@ -52,19 +52,19 @@ class DemoOptions:
     """The command line."""
 
     seeds: Annotated[
-        int | None, typer.Option(help="Number of seeds, each with a new policy and student; default: 3, with --url 1")
+        int | None, typer.Option(help="Number of seeds, each with a new policy and student; default: 3 (1 with --url)")
     ] = None
     interactions: Annotated[int, typer.Option(help="Reactions of the student")] = 32
     problems: Annotated[int, typer.Option(help="Held-out problems")] = 100
     batch_size: Annotated[int, typer.Option(help="Judged turns per step")] = 8
     method: Annotated[str, typer.Option(help="Learning method; default: that of the service")] = ""
     backend: Annotated[
-        str, typer.Option(help="embedded, megatron, tinker, fireworks, local or cloud; default: embedded")
+        str, typer.Option(help="Backend: embedded, megatron, tinker, fireworks, local or cloud; default: embedded")
     ] = ""
     model: Annotated[str, typer.Option(help="Policy; with a cloud backend a model name of the provider")] = ""
     out: Annotated[Path, typer.Option(help="Folder for the plot and the results")] = Path("data/demo")
     url: Annotated[
-        str, typer.Option(help="Train a running service instead of a new one; it will learn the student's style")
+        str, typer.Option(help="Train the service at this URL instead of a new one; it will learn the student's style")
     ] = ""
     key: Annotated[str, typer.Option(envvar="OPENCLAW_RL_API_KEY", help="Key of the service at --url")] = ""
 

@@ -66,7 +66,7 @@ def doctor(
     context: typer.Context,
     with_gpus: Annotated[
         str,
-        typer.Option(help="Plan for these GPUs instead of this machine's: 2x24 means two of 24 GB, 24,80 one of each"),
+        typer.Option(help="Plan for these GPUs instead of this machine's: 2x24: two of 24 GB; 24,80: one of each"),
     ] = "",
     as_json: Json = False,
 ) -> None:

@@ -24,9 +24,11 @@ from openclaw_rl.trainer_cloud.budget.prices import PRICED, Price, Prices, cost
 
 def estimate(
     context: typer.Context,
-    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per prompt; default: as recorded")] = None,
-    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer; default: as recorded")] = None,
-    turns_per_day: Annotated[float | None, typer.Option(min=0, help="Main turns per day; default: as recorded")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per prompt; default: recorded mean")] = None,
+    answer_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens per answer; default: recorded mean")] = None,
+    turns_per_day: Annotated[
+        float | None, typer.Option(min=0, help="Main turns per day; default: recorded mean")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate and show. Raises `ConfigError`, or `LedgerError` for a ledger that cannot be read."""

@@ -37,7 +37,7 @@ class EvalOptions:
     data: Data = ""
     url: Url = ""
     key: Key = ""
-    model_name: Annotated[str, typer.Option(help="Model to request at the URL; default: the first listed")] = ""
+    model_name: Annotated[str, typer.Option(help="Model to request at the URL; default: the first that it lists")] = ""
     versions: Annotated[str, typer.Option(help="Versions of the running service to compare: 1,5,9")] = ""
     model: Annotated[
         list[Path] | None,
@@ -50,14 +50,16 @@ class EvalOptions:
         str, typer.Option(help="Personas of the conversation suite, comma-separated: student, ta, teacher")
     ] = "student"
     seeds: Annotated[int, typer.Option(help="Number of runs, each with its own tasks and sampling seed")] = 3
-    problems: Annotated[int, typer.Option(help="Number of first replies per persona and seed")] = 36
+    problems: Annotated[int, typer.Option(help="Held-out tasks per persona and seed; first replies are scored")] = 36
     sessions: Annotated[
         int,
-        typer.Option(help="Maximum number of conversations until satisfied, which the service learns from; 0: none"),
+        typer.Option(
+            help="Maximum conversations until the persona is satisfied; the service learns from them; 0: none"
+        ),
     ] = 0
     tasks: Annotated[
         list[Path] | None,
-        typer.Option(help="JSONL file of your own tasks, a suite named after the file; may be repeated"),
+        typer.Option(help="JSONL file of your own tasks; adds a suite named after the file; may be repeated"),
     ] = None
     dataset: Annotated[Path | None, typer.Option(help="Your own word problems: JSON or JSONL with GSM8K's fields")] = (
         None
@@ -69,18 +71,18 @@ class EvalOptions:
     )
     comment_words: Annotated[
         int,
-        typer.Option(help="Words of a detailed comment (ta); 0 fits the shipped policy, 100 fits large models"),
+        typer.Option(help="Minimum words of a detailed comment (ta); 0 fits the shipped policy, 100 large models"),
     ] = 0
     max_tokens: Annotated[int, typer.Option(help="Maximum tokens of a reply in the conversation suite and arms")] = 512
     arms: Annotated[
         str,
         typer.Option(
-            help="Measure learning in separate services, comma-separated: trained, control, placebo, irrelevant"
+            help="Measure learning; arms, comma-separated, each a service: trained, control, placebo, irrelevant"
         ),
     ] = ""
     interactions: Annotated[int, typer.Option(help="Reactions of the user in each arm")] = 24
     batch_size: Annotated[int, typer.Option(help="Judged turns per step in the arms")] = 8
-    method: Annotated[str, typer.Option(help="Learning method of the arms; default: the default of the setting")] = ""
+    method: Annotated[str, typer.Option(help="Learning method of the arms; default: that of the setting method")] = ""
     device: Annotated[str, typer.Option(help="Device of the services that this command starts")] = "auto"
     out: Annotated[Path | None, typer.Option(help="Folder for eval.json and plots")] = None
     as_json: Json = False

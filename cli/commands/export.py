@@ -100,12 +100,13 @@ def export(
     kind: Annotated[
         Literal["main", "side", "all"], typer.Option(help="Only main turns, only side turns, or all")
     ] = "all",
-    messages: Annotated[bool, typer.Option("--messages", help="Add the exact messages to the texts")] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="As --messages, with token ids and logprobs")] = False,
+    messages: Annotated[bool, typer.Option("--messages", help="Write the exact messages, not only the texts")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Write token ids and logprobs; implies --messages")] = False,
     redact: Annotated[
         bool | None,
         typer.Option(
-            "--redact/--no-redact", help="Remove secrets and personal data; default: if the extra is installed"
+            "--redact/--no-redact",
+            help="Remove secrets and personal data; default: on if the extra redact is installed",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file")] = False,

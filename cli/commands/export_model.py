@@ -35,9 +35,9 @@ _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json"
 def export_model(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; must be empty or new")],
     version: Annotated[
-        int | None, typer.Option(min=0, help="Version; 0 is the base; default: the live version")
+        int | None, typer.Option(min=0, help="Version to write; 0 is the base; default: the live version")
     ] = None,
-    adapter: Annotated[bool, typer.Option("--adapter", help="Only the PEFT adapter, not merged")] = False,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Write the PEFT adapter only, without merging it")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a model in the folder")] = False,
     data: Data = "",
     as_json: Json = False,

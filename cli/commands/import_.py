@@ -39,7 +39,7 @@ class Imported(msgspec.Struct):
 def import_files(
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Trajectory files, .json or .jsonl")],
     engine_url: Annotated[
-        str, typer.Option(help="Engine that scores the turns; default: that of the data folder")
+        str, typer.Option(help="Engine that scores the turns; default: that of the service on the data folder")
     ] = "",
     data: Data = "",
     as_json: Json = False,

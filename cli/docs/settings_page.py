@@ -41,11 +41,11 @@ Generated from the code by `make docs`; do not edit.
 A setting can be given in several places. Each place in this list overrides those before it:
 
 1. The default.
-2. A name from another system ([below](#names-from-other-systems)), wherever it is given. A name in the first
-   tables of this page always overrides it.
+2. A name from another system ([below](#names-from-other-systems)), given in the file, in the environment or as a
+   flag. The setting's own name, given anywhere, overrides it.
 3. The file `openclaw-rl.toml` in the folder where `openclaw-rl` is started, or the file that `OPENCLAW_RL_CONFIG` or
-   `--config` names: `batch_size = 4`, or the same in the table `[learning]` of its group. In a table the group's name
-   may be left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
+   `--config` names. Write `batch_size = 4` at the top level or in the table of its group, `[learning]`. In a table
+   the group's name may be left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
 4. The environment: `OPENCLAW_RL_BATCH_SIZE=4`.
 5. A flag of `openclaw-rl serve`: `--batch-size 4`; a setting that is on or off has two flags, `--lora` and `--no-lora`.
 
@@ -73,9 +73,9 @@ _ALIASES = """
 ## Names from other systems
 
 The service accepts these names of other systems. Names in capitals are variables, names with dashes are flags, and
-names like `num_judges` also work in `openclaw-rl.toml`. A name in the tables above overrides them. Two of these names
-with different values for one setting are an error that names both. A flag in the tables above (`--host`,
-`--batch-size`, `--lora-rank`, …) always has the meaning given there.
+names like `num_judges` also work in `openclaw-rl.toml`. A name in the tables above overrides them. If two of these
+names give one setting different values, the error names both. A flag in the tables above (`--host`, `--batch-size`,
+`--lora-rank`, …) always has the meaning given there.
 
 | name | meaning here |
 |---|---|

@@ -57,8 +57,8 @@ class CloudSettings(Group):
     )
     model_keys: str = Field(
         "",
-        description="Keys of the models in judge, hint_model, side_model and fallback_model, if not in their "
-        "provider's own variable: judge=KEY, side=KEY; in the file also a table [model_keys]",
+        description="Keys of the models in judge, hint_model, side_model and fallback_model: judge=KEY, side=KEY; in "
+        "the file also a table [model_keys]; default: the provider's own variable",
     )
     tinker_project: str = Field("", description="Tinker project of the training runs")
     fireworks_api_key: Key = Field("", description="Key of the Fireworks account (backend = fireworks)")
@@ -66,9 +66,9 @@ class CloudSettings(Group):
     fireworks_mode: str = Field(
         "serverless",
         pattern=r"^(serverless|dedicated( (deployment|region|shape)=\S+)*)$",
-        description="Where Fireworks trains: serverless (shared trainers, billed per token) or dedicated (billed for "
-        "its time), which takes options: dedicated deployment=YOURS region=REGION shape=SHAPE. Without deployment= one "
-        "is created and deleted again; without region= or shape= Fireworks chooses them",
+        description="Where Fireworks trains: serverless (shared trainers, billed per token) or dedicated (billed by "
+        "time), with options: dedicated deployment=YOURS region=REGION shape=SHAPE. Without deployment= the service "
+        "creates a deployment and deletes it afterwards; without region= or shape= Fireworks chooses them",
     )
     daily_train_tokens: int = Field(
         0,
@@ -87,15 +87,15 @@ class CloudSettings(Group):
         0,
         ge=0,
         alias="cloud_daily_chat_tokens",
-        description="Maximum tokens per day (UTC) at the provider for chat, prompts and answers; 0 sets no limit",
+        description="Maximum tokens per day (UTC) at the provider for chat (prompts and answers); 0 sets no limit",
     )
     prices: str = Field(
         "", alias="cloud_prices", description="File with your own price table; default: the built-in table"
     )
     backend_fallback: Literal["", "embedded"] = Field(
         "",
-        description="Backend that `serve` starts if the provider cannot be used: embedded serves and trains the "
-        "shipped policy on a separate data folder (DATA/fallback); default: none, `serve` gives the reason and ends",
+        description="Backend that `serve` starts if the provider cannot be used: embedded, which serves and trains the "
+        "shipped policy on a separate data folder (DATA/fallback); default: none, `serve` ends with the reason",
     )
     redact: Literal["off", "secrets", "all"] = Field(
         "secrets",

@@ -26,8 +26,8 @@ class GpuSettings(Group):
 
     gpus: str = Field(
         "auto",
-        description="GPUs to use: auto, a number, or a list such as 0,1,2,3; the planner divides them unless "
-        "actor_gpus, rollout_gpus and judge_gpus do",
+        description="GPUs to use: auto, a number, or a list such as 0,1,2,3; the planner divides them among "
+        "the roles, unless actor_gpus, rollout_gpus and judge_gpus are set",
     )
     actor_gpus: str = Field("", description="GPUs that train: a number or a list")
     rollout_gpus: str = Field("", description="GPUs that serve the policy: a number or a list")
@@ -40,17 +40,17 @@ class GpuSettings(Group):
     )
     distributed_optimizer: bool = Field(
         False,
-        description="Shard the optimizer's state among data-parallel ranks; such a checkpoint loads only into the same "
-        "layout",
+        description="Shard the optimizer's state among data-parallel ranks; resuming such a checkpoint needs the same "
+        "number of ranks and the same tensor_parallel",
     )
     sglang_python: str = Field(
         "", description="Python of the environment that SGLang is installed in (backend = megatron)"
     )
     sglang_command: CommandLine = Field(
         "",
-        description="Command that starts SGLang instead of sglang_python, for instance in a container: {args} is "
-        "replaced by the arguments (without {args} they are appended), {gpus} by the GPUs, and {module}, as in python "
-        "-m {module}, by the module of SGLang's server or router",
+        description="Command that starts SGLang in place of sglang_python, for instance in a container. {args} stands "
+        "for the arguments (appended if it is absent), {gpus} for the GPUs. {module}, as in python -m {module}, stands "
+        "for the module of SGLang's server or router",
     )
     sglang_args: CommandLine = Field("", description="Additional arguments for SGLang, such as --quantization fp8")
     rollout_tensor_parallel: int = Field(

@@ -33,13 +33,13 @@ class JudgeSettings(Group):
         ge=0.5,
         le=1.0,
         alias="judge_threshold",
-        description="Share of the valid votes that must agree, always more than half; otherwise the score is 0",
+        description="Share of the valid votes that must agree (at 0.5: more than half); otherwise the score is 0",
     )
     concurrency: int = Field(8, ge=1, alias="judge_concurrency", description="Votes that run at the same time")
     timeout: float = Field(60.0, gt=0, alias="judge_timeout", description="Maximum seconds of one vote")
     temperature: float = Field(0.6, ge=0, alias="judge_temperature", description="Sampling temperature of the judge")
     max_tokens: int = Field(
-        1024, ge=1, alias="judge_max_tokens", description="Maximum tokens of a vote, for a judge on our engines"
+        1024, ge=1, alias="judge_max_tokens", description="Maximum tokens of a vote (judge = policy or engine:FOLDER)"
     )
     prompt: str = Field(
         "", alias="judge_prompt", description="File of your own judge prompt; default: the newest built-in prompt"
@@ -47,8 +47,8 @@ class JudgeSettings(Group):
     step_rewards: float = Field(
         0.0,
         ge=0,
-        description="Weight of the judge's score of a turn, relative to its session's outcome (weight 1); 0: the judge "
-        "does not score turns that the outcome scores",
+        description="Weight of the judge's score of a turn that the session's outcome (weight 1) scores too; 0: the "
+        "judge does not score such turns",
     )
     custom_reward: Hook = Field("", description="Your own reward model: module:attribute or ./file.py")
 
@@ -58,18 +58,18 @@ class LearningSettings(Recipe):
 
     train: bool = Field(True, description="Train; off records and judges only")
     batch_size: int = Field(8, ge=1, description="Judged turns per batch")
-    grad_accumulation: int = Field(1, ge=1, description="Batches whose gradients make one step")
+    grad_accumulation: int = Field(1, ge=1, description="Number of batches per optimizer step")
     min_turns: int = Field(1, ge=1, description="Minimum main turns of a session; shorter sessions are not trained on")
     at_least_one: bool = Field(
         False,
-        description="If the judge gave no turn of an ended session a score, train on the last turn that it judged, "
-        "with reward 0",
+        description="If no judged turn of an ended session has a score, train on the last judged turn with reward 0",
     )
     gamma: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="Discount factor of an outcome per later main turn; 0 gives every turn the whole outcome",
+        description="Discount of an outcome: a turn with n later main turns gets gamma^n of it; 0 gives every turn the "
+        "whole outcome",
     )
     baseline: Literal["none", "batch", "running"] = Field(
         "none", description="Value subtracted from rewards: none, the batch's mean, or a running mean"
@@ -81,11 +81,11 @@ class LearningSettings(Recipe):
     max_sample_tokens: int = Field(
         32768,
         ge=16,
-        description="Maximum tokens of a turn (prompt and answer); longer ones are quarantined. The rehearsal prompts "
-        "of a step together have at most as many",
+        description="Maximum tokens of a turn (prompt and answer); longer turns are quarantined. The rehearsal prompts "
+        "of a step have the same limit for their sum",
     )
     max_version_lag: int = Field(
-        8, ge=0, description="Quarantine samples whose version is more than this many versions behind the live one"
+        8, ge=0, description="Maximum versions between a sample and the live version; older samples are quarantined"
     )
     recompute: Literal["auto"] | bool = Field(
         "auto",
@@ -98,7 +98,7 @@ class LearningSettings(Recipe):
     lora_dropout: float = Field(0.0, ge=0, lt=1, description="LoRA dropout while training")
     lora_targets: str = Field(
         "all-linear",
-        description="Target modules, comma-separated, or all-linear; in a vision model, of its language model only",
+        description="Target modules, comma-separated, or all-linear (in a vision model only its language model's)",
     )
     train_vision: bool = Field(
         False, description="Train the vision encoder too (needs lora = false); off freezes it (docs/gpu.md)"
@@ -112,12 +112,12 @@ class LearningSettings(Recipe):
     keep_checkpoints: int = Field(
         8,
         ge=2,
-        description="Newest checkpoints kept on disk; those of the live version and its parent are kept however old",
+        description="Number of newest checkpoints to keep on disk; the live version's and its parent's are always kept",
     )
     report_to: str = Field(
         "",
         description="Receivers of the metrics of every step: tensorboard (DATA/tensorboard), wandb:PROJECT (Weights & "
-        "Biases), or both, comma-separated; each needs the extra of its name",
+        "Biases), or both, comma-separated; each needs the extra of the same name",
     )
     seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
 
@@ -186,26 +186,26 @@ class GuardSettings(Group):
     """The limits that a candidate must keep before it serves, and the audit of recorded logprobs."""
 
     enabled: bool = Field(
-        True, alias="guard", description="Probe every candidate before it serves; off only checks the step's metrics"
+        True, alias="guard", description="Probe every candidate before it serves; off checks the step's metrics only"
     )
     max_kl: float = Field(
         0.5,
         gt=0,
         alias="guard_max_kl",
-        description="Reject a candidate with a larger KL from its parent (nats per token on the batch)",
+        description="Reject a candidate whose KL from its parent exceeds this (nats per token on the batch)",
     )
     max_kl_base: float = Field(
         2.0,
         gt=0,
         alias="guard_max_kl_base",
-        description="Reject a candidate with a larger KL from the base (nats per token on the probe prompts)",
+        description="Reject a candidate whose KL from the base exceeds this (nats per token on the probe prompts)",
     )
     max_drop: float = Field(
         0.25,
         gt=0,
         alias="guard_max_drop",
-        description="Reject a candidate if the mean logprob of accepted answers is lower than under its parent by more "
-        "than this (nats per token)",
+        description="Reject a candidate whose mean logprob of accepted answers is more than this below its parent's "
+        "(nats per token)",
     )
     probes: str = Field(
         "", alias="guard_probes", description="JSONL file of your own probes: prompt, must, must_not (docs/guard.md)"

@@ -38,22 +38,22 @@ class ServeSettings(Group):
     port: int = Field(30000, ge=0, le=65535, description="Port of the proxy; 0 chooses a free port")
     api_key: Key = Field(
         "",
-        description="Key that clients send as a bearer token, or several, comma-separated; if empty, `serve` creates "
-        "one in the data folder. Every key has all rights (read and delete every session, pause learning); "
-        "key_concurrency applies to each key",
+        description="Keys that clients may send as a bearer token, comma-separated; if empty, `serve` creates one in "
+        "the data folder. Every key has all rights (read and delete every session, pause learning); key_concurrency "
+        "applies to each key",
     )
     model_name: str = Field(
         "policy", min_length=1, description="Model name that clients request; NAME@N requests version N"
     )
     model_aliases: str = Field(
         "",
-        description="Other model names that clients may request, * for any characters: claude-*=policy, "
+        description="Other model names that clients may request (* matches any characters): claude-*=policy, "
         "gpt-4o=policy@3; in the file also a table [model_aliases]",
     )
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
     capture: bool = Field(True, description="Record turns; off answers requests without recording them")
     thinking: bool = Field(False, description="Let the policy reason before it answers, if its template supports it")
-    max_output_tokens: int = Field(1024, ge=1, description="Maximum answer tokens if the request sets none")
+    max_output_tokens: int = Field(1024, ge=1, description="Maximum tokens of an answer if the request sets no limit")
     request_timeout: float = Field(
         600.0,
         gt=0,
@@ -69,7 +69,7 @@ class ServeSettings(Group):
         description="Maximum number of active sessions; a request that would begin another gets a 429; 0 sets no limit",
     )
     session_idle_seconds: float = Field(
-        3600.0, gt=0, description="Seconds without a main turn or feedback until an episode ends"
+        3600.0, gt=0, description="Seconds without a main turn or feedback after which an episode ends"
     )
     side_model: str = Field(
         "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
@@ -137,9 +137,9 @@ class EngineSettings(Group):
 
     backend: str = Field(
         "embedded",
-        description="Engine and trainer: embedded (on this machine), megatron (SGLang and Megatron-core on its GPUs), "
-        "tinker or fireworks (at that provider); local is megatron if there are NVIDIA GPUs, else embedded; cloud is "
-        "the provider whose key is set",
+        description="Engine and trainer: embedded (on this machine), megatron (SGLang and Megatron-core on this "
+        "machine's GPUs), tinker or fireworks (at that provider); local is megatron if there are NVIDIA GPUs, else "
+        "embedded; cloud is the provider whose key is set",
     )
     model: str = Field(
         str(EMBEDDED_POLICY),
@@ -160,7 +160,9 @@ class EngineSettings(Group):
     host: Address = Field(
         "127.0.0.1", alias="engine_host", description="Address that the engine started by `serve` binds"
     )
-    port: int = Field(0, ge=0, le=65535, alias="engine_port", description="Port of that engine; 0 chooses a free port")
+    port: int = Field(
+        0, ge=0, le=65535, alias="engine_port", description="Port of the engine started by `serve`; 0: a free port"
+    )
     max_versions: int = Field(4, ge=2, alias="engine_max_versions", exclude=True)
     """No setting: versions the engine keeps in memory, including the base."""
 

@@ -199,8 +199,9 @@ async def answering(engine: SglangEngine) -> EngineInfo:
 
 async def learned(served: Settings, journal: Journal) -> Any:
     """The version that the learner makes of what the journal holds, once it is live."""
+    # Small steps: ten times larger ones overshoot on a tiny model of random weights, and the praised answer may lose.
     changes: dict[str, Any] = {
-        **{"batch_size": 2, "epochs": 4, "learning_rate": 1e-2 if served.learning.lora else 2e-3, "device": "cpu"},
+        **{"batch_size": 2, "epochs": 4, "learning_rate": 1e-3 if served.learning.lora else 1e-4, "device": "cpu"},
         **{"rehearsals": 2, "anchors": 1, "rehearsal_max_tokens": 4, "guard_held_back": 0.0, "guard_max_kl": 50.0},
         **{"lora_rank": 4, "guard_answers": 2, "guard_max_kl_base": 100.0, "guard_max_degenerate": 1.0},
     }
