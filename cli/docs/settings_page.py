@@ -44,8 +44,8 @@ A setting can be given in several places. Each place in this list overrides thos
 2. A name from another system ([below](#names-from-other-systems)), given in the file, in the environment or as a
    flag. The setting's own name, given anywhere, overrides it.
 3. The file `openclaw-rl.toml` in the folder where `openclaw-rl` is started, or the file that `OPENCLAW_RL_CONFIG` or
-   `--config` names. Write `batch_size = 4` at the top level or in the table of its group, `[learning]`. In a table
-   the group's name may be left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
+   `--config` names. Write `batch_size = 4` at the top level or in the table of its group, `[learning]`. A name
+   that begins with its group's name may be written without it there: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
 4. The environment: `OPENCLAW_RL_BATCH_SIZE=4`.
 5. A flag of `openclaw-rl serve`: `--batch-size 4`; a setting that is on or off has two flags, `--lora` and `--no-lora`.
 
