@@ -1,4 +1,4 @@
-"""Which hint is taken; the overlaps are counted here by hand, and once asked of a real engine."""
+"""The choice of a hint; the overlaps are counted here by hand, and once asked of a real engine."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_at_most_three_distinct_hints_are_compared_and_one_needs_no_engine
     made = made_turn(prompter)
     prompts = [tuple(made.prompt_ids), *(tuple(hinted_prompt(prompter, made, hint)) for hint in HINTS)]
     engine = ScoringEngine({ids: [[1], [2], [3]] for ids in prompts})
-    four = [HINTS[0], HINTS[0], *HINTS[1:], "A fourth one that nobody asks about, the longest of them all by far."]
+    four = [HINTS[0], HINTS[0], *HINTS[1:], "A fourth one that no one asks about, the longest of them all by far."]
     found = await selector("overlap-sequence", engine, prompter).choose(made, votes(*four))
     assert found.hint == HINTS[2]  # all overlap alike: the longest of those compared
     assert len(engine.asked) == 4

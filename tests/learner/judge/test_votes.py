@@ -43,7 +43,7 @@ def test_the_sign_that_more_than_the_share_of_the_valid_votes_has_wins() -> None
     assert majority([vote(-1), vote(1), vote(0)], 0.5) == 0
 
 
-def test_what_the_votes_said_in_words() -> None:
+def test_votes_are_described_in_words() -> None:
     assert describe([vote(-1), vote(-1), vote(None)], 0.5) == (
         "2 of 3 votes valid: 2 for -1; 1 of 3 votes failed: no answer"
     )
