@@ -21,7 +21,7 @@ def test_a_service_of_ones_own_has_the_providers_keys_and_no_fallback(monkeypatc
     assert not any(name in environment for name in dropped)
 
 
-def test_services_on_this_machines_gpus_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_on_this_machines_gpus_are_distinguished_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_rl.shared.gpus.found", lambda: False)
     monkeypatch.delenv("OPENCLAW_RL_BACKEND", raising=False)
     assert on_gpus({"backend": "megatron"}) and not on_gpus({}) and not on_gpus({"backend": "local"})

@@ -39,10 +39,10 @@ def test_doctor_says_how_conversations_are_written_or_why_they_cannot_be(tmp_pat
     ok, message = conversations(folder, "--family", "plain")
     assert ok and "as plain text" in message and "User:" in message
     (folder / "chat_template.jinja").write_text(CHATML)
-    ok, told = conversations(folder)
-    assert ok and "by its own chat template; no reasoning and no tool calls" in told and "<|im_end|>" in told
-    ok, told = conversations(folder, "--family", "nonsense")
-    assert not ok and "'nonsense' is no family; choose one of auto" in told
+    ok, message = conversations(folder)
+    assert ok and "by its own chat template; no reasoning and no tool calls" in message and "<|im_end|>" in message
+    ok, message = conversations(folder, "--family", "nonsense")
+    assert not ok and "'nonsense' is no family; choose one of auto" in message
 
 
 def report(*flags: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_openclaws_own_choices_are_kept() -> None:
     )
 
 
-def test_agents_with_a_model_of_their_own_are_told() -> None:
+def test_agents_with_a_model_of_their_own_are_named() -> None:
     entries: dict[str, dict[str, Any]] = {
         "main": {},
         "ours": {"model": "clawrl/policy"},

@@ -94,9 +94,9 @@ def test_a_tokenizer_that_was_written_again_is_the_same(tmp_path: Path) -> None:
 def test_another_backend_is_refused(tmp_path: Path) -> None:
     words = str(model(tmp_path / "words"))
     start(tmp_path)
-    told = mismatch(settings(tmp_path, backend="tinker", model="Qwen/Qwen3-8B", tokenizer=words), "Qwen/Qwen3-8B")
-    assert "it runs on embedded, and this is tinker" in told
-    assert f"--backend embedded --model {EMBEDDED_POLICY}" in told
+    refusal = mismatch(settings(tmp_path, backend="tinker", model="Qwen/Qwen3-8B", tokenizer=words), "Qwen/Qwen3-8B")
+    assert "it runs on embedded, and this is tinker" in refusal
+    assert f"--backend embedded --model {EMBEDDED_POLICY}" in refusal
 
 
 def test_a_providers_model_goes_by_its_name(tmp_path: Path) -> None:

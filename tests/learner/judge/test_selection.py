@@ -119,7 +119,7 @@ async def test_a_version_that_a_scripted_engine_has_no_more_gives_way_to_the_liv
 
 
 @pytest.mark.parametrize("case", ["no engine", "cannot score"])
-async def test_where_nothing_can_be_compared_the_longest_is_taken_and_the_reason_told(
+async def test_without_a_comparison_the_longest_hint_is_taken_and_the_reason_recorded(
     case: str, prompter: Prompter
 ) -> None:
     made = made_turn(prompter)
