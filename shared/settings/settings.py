@@ -47,8 +47,11 @@ class ServeSettings(Group):
     )
     model_aliases: str = Field(
         "",
-        description="Other model names that clients may request (* matches any characters): claude-*=policy, "
+        description="Other names of the policy and of its versions (* matches any characters): claude-*=policy, "
         "gpt-4o=policy@3; in the file also a table [model_aliases]",
+    )
+    strict_model_names: bool = Field(
+        False, description="Refuse names that are neither model_name nor an alias; off answers every name by the policy"
     )
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
     capture: bool = Field(True, description="Record turns; off answers requests without recording them")
