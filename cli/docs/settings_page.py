@@ -139,6 +139,8 @@ def _aliases() -> Iterator[str]:
     for alias in aliases.ALIASES:
         names = [*alias.environment, *(f"--{flag}" for flag in alias.flags), *alias.keys]
         meaning = " and ".join(f"`{setting}`" for setting in alias.settings) or f"no setting: {alias.instead}"
+        if alias.beside_scores:
+            meaning += f"; next to a model that scores (`PRM_MODEL_PATH`, a custom reward) `{alias.beside_scores}`"
         yield f"| {' '.join(f'`{name}`' for name in names)} | {meaning} |\n"
     methods = ", ".join(f"`{theirs}` = `{ours}`" for theirs, ours in aliases.METHODS.items())
     yield f"\nMethods: {methods}. The setting `method` lists all methods.\n"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,6 +59,8 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     environment: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    scores: bool = False
+    beside_scores: str = ""
     read: Literal["", "switch", "in_samples", "debug", "level"] = ""
     instead: str = ""
     quiet: bool = False
@@ -131,10 +133,9 @@ def resolve(uses: Iterable[Use], ours: frozenset[str]) -> dict[str, Use]:
     Raises `ConfigError` naming both when two uses disagree about a setting.
     """
     chosen: dict[str, Use] = {}
-    for use in uses:
-        if use.meaning == "":
-            continue
-        for setting in use.alias.settings:
+    said = [use for use in uses if use.meaning]
+    for use in said:
+        for setting in _settings(use, said, ours):
             if setting in ours:
                 continue
             other = chosen.get(setting)
@@ -145,6 +146,15 @@ def resolve(uses: Iterable[Use], ours: frozenset[str]) -> dict[str, Use]:
                 )
             chosen[setting] = use
     return chosen
+
+
+def _settings(use: Use, uses: Sequence[Use], ours: frozenset[str]) -> tuple[str, ...]:
+    """The settings that a use means next to the others. `JUDGE_MODEL_PATH` alone is the judge; next to a model for
+    scores, which `PRM_MODEL_PATH` or a custom reward names, it is the model for hints.
+    """
+    other = use.alias.beside_scores
+    scored = "custom_reward" in ours or any(one.alias.scores and not _same(one.meaning, use.meaning) for one in uses)
+    return (other,) if other and scored else use.alias.settings
 
 
 def _spellings(keys: tuple[str, ...]) -> Iterator[str]:

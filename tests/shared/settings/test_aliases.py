@@ -6,7 +6,7 @@ import pytest
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.settings import SETTINGS
+from openclaw_rl.shared.settings.settings import SETTINGS, to_environment
 from openclaw_rl.shared.settings.sources import load, parse_flags
 
 
@@ -115,6 +115,47 @@ def test_two_aliases_that_disagree_are_an_error_naming_both() -> None:
         load(environ={"PRM_M": "3", "MAJORITY_VOTE_N": "5"})
     with pytest.raises(ConfigError, match="BATCH_SIZE = 4 and --rollout-batch-size = 8"):
         load({"rollout-batch-size": "8"}, environ={"BATCH_SIZE": "4"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "judge", "hints"),
+    [
+        ({"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j"}, "p", "j"),
+        ({"PRM_MODEL_PATH": "j", "JUDGE_MODEL_PATH": "j"}, "j", ""),
+        ({"JUDGE_MODEL_PATH": "j"}, "j", ""),
+        ({"PRM_MODEL_PATH": "p"}, "p", ""),
+        ({"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_HINT_MODEL": "own"}, "p", "own"),
+        ({"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_JUDGE": "own"}, "own", "j"),
+        ({"JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_JUDGE": "own"}, "own", ""),
+        ({"JUDGE_MODEL_PATH": "j", "hint_extraction_model": "h"}, "j", "h"),
+        ({"JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_CUSTOM_REWARD": "./rm.py"}, "rules", "j"),
+    ],
+)
+def test_two_models_score_and_write_hints(environ: dict[str, str], judge: str, hints: str) -> None:
+    found = load(environ=environ)[0].judge
+    assert (found.model, found.hint_model) == (judge, hints)
+
+
+def test_a_judge_next_to_a_reward_flag_writes_the_hints() -> None:
+    environ = {"JUDGE_MODEL_PATH": "j"}
+    settings, sources = load(parse_flags(["--rm-checkpoint", "p"]), environ=environ)
+    assert (settings.judge.model, settings.judge.hint_model) == ("p", "j")
+    assert (sources["judge"], sources["hint_model"]) == ("--rm-checkpoint (alias)", "JUDGE_MODEL_PATH (alias)")
+    settings, _ = load(parse_flags(["--custom-rm-path", "./rm.py"]), environ=environ)
+    assert (settings.judge.custom_reward, settings.judge.hint_model) == ("./rm.py", "j")
+
+
+def test_two_models_for_hints_disagree() -> None:
+    environ = {"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "HINT_EXTRACTION_MODEL": "h"}
+    with pytest.raises(ConfigError, match=r"JUDGE_MODEL_PATH = j and .*both mean hint_model and disagree") as caught:
+        load(environ=environ)
+    assert "HINT_EXTRACTION_MODEL = h" in str(caught.value)
+
+
+def test_children_read_the_same_two_models() -> None:
+    environ = {"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "LORA_RANK": "4"}
+    settings, _ = load(environ=environ)
+    assert load(environ=environ | to_environment(settings))[0] == settings
 
 
 def test_a_provider_has_one_address() -> None:
