@@ -1,4 +1,4 @@
-"""What many tests share: a policy folder, a real engine process, a real proxy process. Each is started once for the
+"""Fixtures of many tests: a policy folder, a real engine process, a real proxy process. Each is started once for the
 whole run.
 
 Tests that kill, fill or reconfigure a proxy start their own with `start_proxy`; it joins the same engine and takes
@@ -59,6 +59,6 @@ def start_proxy(engine_server: Engine, tmp_path: Path) -> Iterator[Callable[...,
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first: whoever shares the work out by files must not begin the longest of them last."""
+    """Put files with slow tests first, so that a distribution by files does not begin the longest of them last."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)

@@ -12,7 +12,7 @@ from tests.shared.journal_records import make_turn
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_was_acknowledged_before_a_kill_is_found_again(tmp_path: Path) -> None:
+def test_writes_acknowledged_before_a_kill_are_found_again(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.durability", "--kills", "1", "--json", "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     result = json.loads(done.stdout.splitlines()[-1])

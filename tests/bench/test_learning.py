@@ -66,7 +66,7 @@ def test_a_style_that_wrecks_accuracy_is_worth_less() -> None:
     assert plan.worth(result(cell(), {24: 1.0}, accuracy=0.2)) < plan.worth(result(cell(), {24: 0.5}, accuracy=0.9))
 
 
-def test_what_seeds_say_together() -> None:
+def test_seeds_are_summarized_together() -> None:
     results = [
         result(cell(seed=1), {0: 0.1, 8: 0.5, 16: 0.9, 24: 1.0}),
         result(cell(seed=2), {0: 0.1, 8: 0.85, 16: 0.9, 24: 0.8}),
@@ -120,7 +120,7 @@ async def test_wrong_judges_are_wrong_about_their_share() -> None:
     assert sum(one.score == 1.0 and one.hint is None for one in right) < 20
 
 
-def test_who_changes_his_mind_is_understood_by_the_judge() -> None:
+def test_a_changed_mind_is_understood_by_the_judge() -> None:
     contrary = Contrary(1)
     for _ in range(40):
         reading = read_message(contrary.react("It is twelve apples.").text, answer="It is twelve apples.")

@@ -1,4 +1,4 @@
-"""What every engine promises (`shared.engine.protocol.Engine`), whatever it runs on. A backend passes this suite or
+"""Promises of every engine (`shared.engine.protocol.Engine`), whatever it runs on. A backend passes this suite or
 is none.
 
 `tests/real` runs it on foreign engines, with `url`, `model` and `shape` of its own.
@@ -37,8 +37,8 @@ BACKENDS = ["embedded"]
 
 @dataclass(frozen=True)
 class Shape:
-    """What the suite has to know of the model: its end token, its context in tokens, and its vocabulary (0: the engine
-    does not tell)."""
+    """Facts about the model that the suite needs: its end token, its context in tokens, and its vocabulary (0: the
+    engine does not report it)."""
 
     end: int
     context: int
@@ -106,7 +106,7 @@ async def test_a_prompt_of_several_thousand_tokens_is_exact(engine: Engine, refe
     assert close_to(answer.logprobs, reference.score(ids, answer.ids))
 
 
-async def test_what_prompts_share_is_computed_once_and_stays_exact(engine: Engine, reference: Reference) -> None:
+async def test_a_shared_prefix_is_computed_once_and_stays_exact(engine: Engine, reference: Reference) -> None:
     shared = prompt(800, seed=8)
     first = await collect(engine.generate([*shared, 5, 6, 7], Sampling(max_tokens=6), version=0))
     second = await collect(engine.generate([*shared, 9, 10], Sampling(max_tokens=16), version=0))
@@ -136,7 +136,7 @@ async def test_an_answer_ends_with_the_stop_token_and_its_logprob(
         assert close_to(answer.logprobs, reference.score(prompt(4, seed), answer.ids))
 
 
-async def test_ignore_eos_goes_on_to_the_limit(engine: Engine, shape: Shape) -> None:
+async def test_ignore_eos_continues_to_the_limit(engine: Engine, shape: Shape) -> None:
     answers = await asyncio.gather(
         *(collect(engine.generate(prompt(4, s), Sampling(max_tokens=150, ignore_eos=True))) for s in range(4))
     )
@@ -261,7 +261,7 @@ async def test_an_unknown_version_is_an_error_before_the_first_token(engine: Eng
         await anext(engine.generate(prompt(5), Sampling(), version=999))
 
 
-async def test_a_prompt_that_does_not_fit_is_told_apart(engine: Engine, shape: Shape) -> None:
+async def test_a_prompt_that_does_not_fit_has_an_error_of_its_own(engine: Engine, shape: Shape) -> None:
     await engine.info()
     with pytest.raises(ContextLengthExceeded) as caught:
         await anext(engine.generate(prompt(shape.context - 10), Sampling(max_tokens=64)))

@@ -1,4 +1,4 @@
-"""What every trainer promises (`shared.trainer.Trainer`), whatever it runs on. A backend passes this suite or is not
+"""Promises of every trainer (`shared.trainer.Trainer`), whatever it runs on. A backend passes this suite or is not
 a backend.
 
 `tests/real` runs it on cloud trainers, with `make`, `subject` and `policy` of its own.
@@ -63,9 +63,9 @@ async def adapter(trainer: Trainer, folder: Path) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Subject:
-    """What the suite has to know of a backend: a recipe that it can learn by, whether it compares distributions (with
-    hints and anchors), how far apart weights may be that are the same, how many epochs are many, and how its weights
-    are looked at.
+    """Facts about a backend that the suite needs: a recipe that it can learn by, whether it compares distributions
+    (with hints and anchors), how far apart weights may be that are the same, how many epochs are many, and how its
+    weights are looked at.
     """
 
     recipe: Recipe = RECIPE
@@ -75,7 +75,7 @@ class Subject:
     weights: Callable[[Trainer, Path], Awaitable[dict[str, torch.Tensor]]] = _whole
 
     def equal(self, first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-        """Whether two sets of weights are the same."""
+        """Return whether two sets of weights are the same."""
         apart = [float((first[name] - second[name]).abs().max()) for name in first]
         return first.keys() == second.keys() and max(apart) <= self.tolerance
 
@@ -139,7 +139,7 @@ def loaded(folder: Path, base: Path) -> Any:
 
 
 class RecordingEngine:
-    """Stands for an engine that only notes what it is told to load."""
+    """Stands for an engine that only records the versions that it is to load."""
 
     def __init__(self) -> None:
         self.loads: list[tuple[int, str, bool]] = []
@@ -186,10 +186,10 @@ async def test_without_an_importance_ratio_the_hint_teaches_and_the_reward_does_
 
 
 @pytest.mark.usefixtures("distils")
-async def test_a_hint_stands_for_the_thumb_beside_it_unless_every_reward_trains(make: Make, subject: Subject) -> None:
+async def test_a_hint_replaces_the_thumb_with_it_unless_every_reward_trains(make: Make, subject: Subject) -> None:
     both = sample(1, reward=-1.0, explicit=True)
-    told = await make().step([both], subject.recipe)
-    assert (told.metrics["samples/distill"], told.metrics["samples/binary"]) == (1, 0)
+    report = await make().step([both], subject.recipe)
+    assert (report.metrics["samples/distill"], report.metrics["samples/binary"]) == (1, 0)
     every = await make().step([both], subject.recipe.replace(rewards="all"))
     assert (every.metrics["samples/distill"], every.metrics["samples/binary"]) == (1, 1)
 
@@ -362,7 +362,7 @@ async def test_a_folder_that_is_no_checkpoint_is_refused_in_words(make: Make, tm
         await trainer.restore(str(tmp_path / "none"))
 
 
-async def test_the_event_loop_goes_on_during_a_step(make: Make, subject: Subject) -> None:
+async def test_the_event_loop_runs_on_during_a_step(make: Make, subject: Subject) -> None:
     trainer = make()
     step = asyncio.create_task(trainer.step(subject.batch(), subject.recipe.replace(epochs=subject.many)))
     turns = 0

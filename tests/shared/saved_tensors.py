@@ -1,4 +1,4 @@
-"""What a forward pass keeps for its backward pass, counted by autograd itself."""
+"""Memory that a forward pass keeps for its backward pass, counted by autograd itself."""
 
 from __future__ import annotations
 

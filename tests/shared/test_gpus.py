@@ -86,7 +86,7 @@ def test_faked_device_files_without_the_drivers_program_are_gpus_of_which_nothin
     assert gpu.uuid == gpu.handle == "GPU-ab" and "unknown memory" in gpu.description
 
 
-def test_a_faked_driver_that_fails_is_told_with_a_way_out(tmp_path: Path) -> None:
+def test_a_faked_driver_that_fails_is_reported_with_a_way_out(tmp_path: Path) -> None:
     failing = faked_smi(
         tmp_path, (), says="NVIDIA-SMI has failed because it couldn't communicate with the driver", code=9
     )
@@ -114,11 +114,11 @@ def test_a_faked_subsystem_for_linux_has_its_gpu_behind_another_file(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "sizes"), [("24", [24]), ("2x24", [24, 24]), ("24, 2x80GB", [24, 80, 80]), ("1x11.5gib", [11.5])]
 )
-def test_gpus_that_nobody_has_can_be_described(text: str, sizes: list[float]) -> None:
+def test_imaginary_gpus_can_be_described(text: str, sizes: list[float]) -> None:
     assert [gpu.memory / GIB for gpu in imagined(text)] == sizes
 
 
 @pytest.mark.parametrize("text", ["", "x24", "0x24", "2x0", "many", "2x24,"])
-def test_what_describes_no_gpus_is_refused(text: str) -> None:
+def test_a_text_that_describes_no_gpus_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="2x24 means two of 24 GB each"):
         imagined(text)

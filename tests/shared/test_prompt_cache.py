@@ -1,4 +1,4 @@
-"""What prompts have in common is rendered once; nobody can tell from the prompt."""
+"""The common beginning of prompts is rendered once; the prompt does not show it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_threads_that_meet_on_a_cold_head_get_the_same_prompt() -> None:
     assert prompts == [prompts[0]] * 4
 
 
-async def test_a_cold_prompt_is_rendered_beside_the_event_loop() -> None:
+async def test_a_cold_prompt_is_rendered_off_the_event_loop() -> None:
     fresh = Prompter(tiny_model())
     asked = chat(system("cold " * 3000), user("long " * 3000), tools=[READ])
     assert fresh.is_cold(asked)
@@ -121,7 +121,7 @@ def test_a_long_tool_answer_is_cold_once() -> None:
     assert not fresh.is_cold(asked)
 
 
-def test_more_sessions_than_heads_are_kept_go_on_rendering() -> None:
+def test_more_sessions_than_heads_are_kept_continue_rendering() -> None:
     first = chat(system("session 0"), user())
     expected = prompter().render(first).ids()
     for number in range(300):

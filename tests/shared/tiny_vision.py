@@ -43,8 +43,8 @@ def vision_folder(folder: Path, *, weights: bool = False, model_type: str = "qwe
     }
     names = {"image_processor_type": "Qwen2VLImageProcessorFast", "video_processor_type": "Qwen3VLVideoProcessor"}
     for name, kind in kinds.items():
-        told = {kind: names[kind], "processor_class": "Qwen3VLProcessor", **shape, **colours}
-        (folder / name).write_text(json.dumps(told))
+        processor = {kind: names[kind], "processor_class": "Qwen3VLProcessor", **shape, **colours}
+        (folder / name).write_text(json.dumps(processor))
     if weights:
         _write_weights(folder, config)
     return folder

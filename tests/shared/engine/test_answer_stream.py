@@ -10,7 +10,7 @@ from openclaw_rl.shared.records import Sampling, VersionSpan
 from tests.trainer_local.scripted_sglang import DONE, OURS, Script, answer, event, plays
 
 
-async def test_scripted_cumulative_events_are_told_apart_from_new_tokens() -> None:
+async def test_scripted_cumulative_events_are_distinguished_from_new_tokens() -> None:
     found = await answer(plays(event([5], 1), event([5, 6], 2), event([5, 6, 7], 3, DONE), b"data: [DONE]\n\n"))
     assert found.ids == [5, 6, 7] and found.logprobs == [-0.5, -0.6, -0.7]
 
@@ -74,7 +74,7 @@ async def test_a_scripted_stream_cut_before_its_first_token_is_sent_again() -> N
 
 
 async def test_a_scripted_answer_that_was_cut_off_waits_until_its_id_is_free_again() -> None:
-    """SGLang goes on with what nobody listens to until it looks, and refuses the same id meanwhile."""
+    """SGLang continues an abandoned answer until it checks the connection, and refuses the same id meanwhile."""
     calls = 0
     taken = b'{"error": {"message": "Duplicate request ID detected: gen_1"}}'
 
@@ -88,7 +88,7 @@ async def test_a_scripted_answer_that_was_cut_off_waits_until_its_id_is_free_aga
     assert (await answer(handler)).ids == [5] and calls == 4
 
 
-async def test_a_scripted_id_that_somebody_else_uses_is_refused_at_once() -> None:
+async def test_a_scripted_id_that_another_client_uses_is_refused_at_once() -> None:
     taken = b'{"error": {"message": "Duplicate request ID detected: gen_1"}}'
     async with Script(plays(taken, status=400), OURS) as script:
         with pytest.raises(EngineError, match="Duplicate request ID") as caught:

@@ -14,7 +14,7 @@ from openclaw_rl.shared.engine.answers import (
 from openclaw_rl.shared.records import Sampling
 
 
-def test_what_ends_an_answer_reaches_the_engine() -> None:
+def test_stop_strings_and_stop_ids_reach_the_engine() -> None:
     sent = sampling_params(Sampling(max_tokens=4, stop=("\nUser:",), stop_ids=(3, 5)))
     assert (sent["stop"], sent["stop_token_ids"], sent["max_new_tokens"]) == (["\nUser:"], [3, 5], 4)
     assert {"stop", "stop_token_ids"}.isdisjoint(sampling_params(Sampling()))
@@ -46,8 +46,8 @@ def test_tokens_that_a_schema_leaves_out_are_none_of_the_likeliest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "given", "is_same"),
+    ("reported", "given", "is_same"),
     [([4, 5], [4, 5], True), ([4, 0, 5, 0], [4, 9, 5, 9], True), ([0, 0], [8, 9], False), ([4], [4, 5], False)],
 )
-def test_scores_are_of_the_tokens_that_were_given(told: list[int], given: list[int], is_same: bool) -> None:
-    assert same_ids(told, given) is is_same
+def test_scores_are_of_the_tokens_that_were_given(reported: list[int], given: list[int], is_same: bool) -> None:
+    assert same_ids(reported, given) is is_same

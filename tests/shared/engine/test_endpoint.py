@@ -36,7 +36,7 @@ async def server(answers: list[int]) -> AsyncIterator[EngineEndpoint]:
         listening.close()
 
 
-async def test_what_is_asked_on_a_kept_connection_just_when_it_is_closed_is_asked_again() -> None:
+async def test_a_request_on_a_kept_connection_that_is_just_being_closed_is_sent_again() -> None:
     async with server([1, 5]) as engine:
         assert [await engine.get("/model_info") for _ in range(3)] == [{"a": 12}] * 3
 

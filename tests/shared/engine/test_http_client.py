@@ -221,7 +221,7 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
         await HttpClient(f"http://127.0.0.1:{port}").send("GET", "/")
 
 
-async def test_what_came_before_a_reset_is_read() -> None:
+async def test_an_answer_before_a_reset_is_read() -> None:
     """The server answers and resets the connection before the client, which is busy, has read."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -100,7 +100,7 @@ def test_long_conversations_read_back_exactly_by_another_journal_object(journal:
     other = Journal(journal.path)
     try:
         assert all(same_turn(turn, other.turn(turn.turn_id)) for turn in turns)
-        # Goes on from what it finds on disk.
+        # Continues from the turns on disk.
         extra = make_turn(
             "agent",
             messages=[*turns[-1].messages, turns[-1].answer],
@@ -215,15 +215,15 @@ def test_explain_tells_everything_as_json(journal: Journal) -> None:
     journal.add_feedback(word)
     journal.add_judgement(judged(turn, feedback=word))
     journal.add_sample(sample_of(turn))
-    told = json.loads(json.dumps(journal.explain(turn.turn_id)))
-    assert told["turn"]["answer_key"] == "01ff"
-    assert told["turn"]["response_ids"] == [9, 8, 7, 70_000]
-    assert told["turn"]["logprobs"] == [-0.5, -0.25, -1.0, -2.0]
-    assert told["next_state"]["text"] == "no, shorter please"
-    assert told["feedback"][0]["score"] == -1.0
-    assert told["judgements"][0]["votes"][1]["failure"] == "timed out"
-    assert told["samples"][0]["state"] == "ready"
-    assert told["quarantine"] is None and told["versions"] == [] and told["waiting"] is False
+    explained = json.loads(json.dumps(journal.explain(turn.turn_id)))
+    assert explained["turn"]["answer_key"] == "01ff"
+    assert explained["turn"]["response_ids"] == [9, 8, 7, 70_000]
+    assert explained["turn"]["logprobs"] == [-0.5, -0.25, -1.0, -2.0]
+    assert explained["next_state"]["text"] == "no, shorter please"
+    assert explained["feedback"][0]["score"] == -1.0
+    assert explained["judgements"][0]["votes"][1]["failure"] == "timed out"
+    assert explained["samples"][0]["state"] == "ready"
+    assert explained["quarantine"] is None and explained["versions"] == [] and explained["waiting"] is False
     assert journal.explain("turn_none") is None
 
 

@@ -56,10 +56,10 @@ def test_a_misaligned_turn_is_quarantined_for_good(journal: Journal) -> None:
     journal.add_judgement(judged(late))
     assert journal.ready_count() == 0
     for turn in (early, late):
-        told = journal.explain(turn.turn_id)
-        assert told is not None and "misaligned" in told["quarantine"]["reason"]
+        explained = journal.explain(turn.turn_id)
+        assert explained is not None and "misaligned" in explained["quarantine"]["reason"]
         assert journal.aligned_count(0) == 0
-        assert (told["audit"]["mean"], told["audit"]["largest"]) == (1.0, 1.0)
+        assert (explained["audit"]["mean"], explained["audit"]["largest"]) == (1.0, 1.0)
 
 
 def test_a_skipped_audit_sets_nothing_aside(journal: Journal) -> None:
@@ -69,8 +69,8 @@ def test_a_skipped_audit_sets_nothing_aside(journal: Journal) -> None:
     journal.settle(user_reply(turn))
     journal.add_sample(sample_of(turn))
     assert journal.ready_count() == 1 and journal.aligned_count(0) == 0
-    told = journal.explain(turn.turn_id)
-    assert told is not None and told["quarantine"] is None and told["audit"]["mean"] is None
+    explained = journal.explain(turn.turn_id)
+    assert explained is not None and explained["quarantine"] is None and explained["audit"]["mean"] is None
 
 
 def test_figures_are_over_the_tokens_of_the_latest_comparisons(journal: Journal) -> None:

@@ -255,7 +255,7 @@ def small_disk(path: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_full_disk_is_reported_and_writing_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_writing_continues_when_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "2m"):
         ballast = tmp_path / "disk" / "ballast"
         ballast.write_bytes(bytes(500_000))

@@ -304,7 +304,7 @@ def test_a_candidate_goes_live_only_from_the_version_it_was_made_from(journal: J
         journal.make_live(9)
 
 
-def test_the_last_change_is_the_live_version_with_what_it_was_told_since(journal: Journal) -> None:
+def test_the_last_change_is_the_live_version_with_the_interactions_since(journal: Journal) -> None:
     assert journal.status()["last_change"]["version"] == 0
     old, new = make_turn(timings=Timings(5.0, None, 6.0)), make_turn(timings=Timings(15.0, None, 16.0))
     for turn in (old, new):

@@ -14,7 +14,7 @@ from tests.shared.journal_records import make_turn, user_reply
 _NEVER = 60.0
 
 
-async def test_what_lingers_is_written_with_what_does_not_and_before_it(tmp_path: Path) -> None:
+async def test_lingering_writes_are_committed_with_the_next_immediate_one_and_before_it(tmp_path: Path) -> None:
     journal = AsyncJournal(tmp_path / "journal.db", linger=_NEVER)
     first = make_turn("ses")
     await journal.record_turn(first)
@@ -29,7 +29,7 @@ async def test_what_lingers_is_written_with_what_does_not_and_before_it(tmp_path
     await journal.close()
 
 
-async def test_what_lingers_is_written_in_the_end(tmp_path: Path) -> None:
+async def test_lingering_writes_are_committed_in_the_end(tmp_path: Path) -> None:
     journal = AsyncJournal(tmp_path / "journal.db", linger=0.001)
     assert await asyncio.wait_for(journal.opening("ses", "policy", "header").opened(), 5) == 0
     await journal.close()

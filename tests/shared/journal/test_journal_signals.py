@@ -31,7 +31,7 @@ def test_the_first_next_state_stays(journal: Journal) -> None:
     assert journal.find_turns("answer_key", [turn.answer_key])[turn.answer_key][0].settled
 
 
-def test_what_came_after_an_unknown_turn_is_refused(journal: Journal) -> None:
+def test_signals_about_an_unknown_turn_are_refused(journal: Journal) -> None:
     with pytest.raises(JournalError, match="no turn turn_lost"):
         journal.settle(NextState(turn_id="turn_lost", role="user", text="hi"))
     with pytest.raises(JournalError, match="no turn turn_lost"):
@@ -339,7 +339,7 @@ def test_of_answers_that_overlap_the_last_one_to_be_finished_is_the_last(journal
     assert (last(), last(30.0), last(29.0), last(11.5)) == (slow, slow, quick, None)
 
 
-def test_what_was_said_last_counts_last_whenever_it_came(journal: Journal) -> None:
+def test_the_latest_feedback_counts_last_whenever_it_came(journal: Journal) -> None:
     turn = make_turn()
     journal.record_turn(turn)
     for score, time in ((-1.0, 20.0), (1.0, 10.0), (0.5, 20.0)):

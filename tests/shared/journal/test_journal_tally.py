@@ -19,23 +19,23 @@ def test_votes_are_counted_by_how_they_ended_and_survive_reopening_and_forgettin
     journal.add_judgement(Judgement(turn_id=first.turn_id, score=1.0, votes=[good, bad, good]))
     journal.add_judgement(Judgement(turn_id=second.turn_id, score=None, votes=[bad, bad]))
     journal.add_judgement(Judgement(turn_id=second.turn_id, score=-1.0))
-    told = journal.learning_figures()
-    assert (told.judgements, told.without_score, told.votes, told.failed) == (3, 1, 5, 3)
+    figures = journal.learning_figures()
+    assert (figures.judgements, figures.without_score, figures.votes, figures.failed) == (3, 1, 5, 3)
     journal.forget(first.session_id)
     journal.close()
     again = Journal(tmp_path / "journal.db")
-    assert again.learning_figures() == told
+    assert again.learning_figures() == figures
     again.close()
 
 
-def test_the_newest_version_and_the_live_one_are_told(tmp_path: Path) -> None:
+def test_the_newest_version_and_the_live_one_are_reported(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.db")
     journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint=""))
     journal.commit_version(PolicyVersion(number=1, parent=0, state="rejected", checkpoint=""))
-    told = journal.learning_figures()
-    assert (told.newest, told.state, told.live) == (1, "rejected", 0)
+    figures = journal.learning_figures()
+    assert (figures.newest, figures.state, figures.live) == (1, "rejected", 0)
     journal.commit_version(PolicyVersion(number=2, parent=0, state="candidate", checkpoint=""))
     journal.make_live(2)
-    told = journal.learning_figures()
-    assert (told.newest, told.state, told.live) == (2, "live", 2)
+    figures = journal.learning_figures()
+    assert (figures.newest, figures.state, figures.live) == (2, "live", 2)
     journal.close()

@@ -63,7 +63,7 @@ def test_an_imported_turn_is_not_audited_and_its_sample_has_no_ratio(tmp_path: P
     assert [turn_id for turn_id, _ in journal.unaudited(9)] == [sampled.turn_id]
     reasons = {sample.turn_id: sample.no_ratio for sample in journal.ready_samples(9)}
     assert reasons == {imported.turn_id: IMPORTED, sampled.turn_id: ""}
-    told = journal.explain(imported.turn_id)
-    assert told is not None
-    assert told["no_ratio"] == IMPORTED
+    explained = journal.explain(imported.turn_id)
+    assert explained is not None
+    assert explained["no_ratio"] == IMPORTED
     journal.close()

@@ -44,7 +44,7 @@ def assistant(arguments: Any, *, name: str = "read", call_id: str = "call_1", **
         ),
     ],
 )
-def test_what_clients_change_in_an_echo_does_not_change_the_message(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_changes_of_clients_to_an_echo_leave_the_message_equal(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert message_key(one) == message_key(other)
 
 

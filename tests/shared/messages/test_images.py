@@ -58,7 +58,7 @@ def asked(*messages: dict[str, Any]) -> ChatInput:
 
 
 def placeholders(file: bytes) -> int:
-    """How many tokens the model's own image processor makes of an image."""
+    """Count the tokens that the model's own image processor makes of an image."""
     with Image.open(io.BytesIO(file)) as image:
         grid = processor()(images=[image], return_tensors="np")["image_grid_thw"][0]
     return int(grid.prod()) // MERGE**2
@@ -149,7 +149,7 @@ def test_an_image_is_known_by_its_bytes() -> None:
         (7, "must hold a url"),
     ],
 )
-def test_what_is_no_image_is_refused(url: Any, words: str) -> None:
+def test_a_url_without_an_image_is_refused(url: Any, words: str) -> None:
     content = [{"type": "image_url", "image_url": {"url": url}}]
     with pytest.raises(BadRequest, match=words) as refused:
         normalize_messages([{"role": "user", "content": content}], blind="")
@@ -179,9 +179,9 @@ def test_only_users_and_tools_show_images(role: str) -> None:
 def test_a_model_says_why_it_is_blind(tmp_path: Path) -> None:
     folder = vision_folder(tmp_path)
     assert Prompter(folder).blind == ""
-    told = json.loads((folder / "preprocessor_config.json").read_text())
-    (folder / "processor_config.json").write_text(json.dumps({"image_processor": told}))
-    (folder / "preprocessor_config.json").write_text(json.dumps({**told, "image_processor_type": "Other"}))
+    processor = json.loads((folder / "preprocessor_config.json").read_text())
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": processor}))
+    (folder / "preprocessor_config.json").write_text(json.dumps({**processor, "image_processor_type": "Other"}))
     assert "Other" in Prompter(folder).blind
     (folder / "preprocessor_config.json").unlink()
     assert Prompter(folder).vision == prompter().vision
@@ -203,6 +203,6 @@ def test_families_that_see_have_the_placeholder() -> None:
 
 def test_older_processor_files_name_their_bounds_otherwise() -> None:
     folder = Path(mkdtemp(prefix="tiny-vision-"))
-    told = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2}
-    (folder / "preprocessor_config.json").write_text(json.dumps({**told, "min_pixels": 3136, "max_pixels": 50176}))
+    config = {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 14, "merge_size": 2}
+    (folder / "preprocessor_config.json").write_text(json.dumps({**config, "min_pixels": 3136, "max_pixels": 50176}))
     assert read_vision(folder, {"vision_config": {}}, {"<|image_pad|>": 9}) == Vision(9, 28, 3136, 50176)

@@ -112,7 +112,7 @@ def test_other_parts_that_begin_with_a_slash_stay_where_they_are(parts: list[str
     assert [message["content"] for message in normalize_messages([sent])] == ["".join(parts)]
 
 
-def test_empty_parts_beside_a_command_are_nobodys_words() -> None:
+def test_empty_parts_next_to_a_command_are_dropped() -> None:
     sent = {"role": "user", "content": [{"type": "text", "text": text} for text in ("", "/good", " ")]}
     assert [message["content"] for message in normalize_messages([sent])] == ["/good"]
 
@@ -156,7 +156,7 @@ def test_tools_nested_beyond_reason_are_refused() -> None:
         ([{"role": "assistant", "tool_calls": [call(7)]}], "messages[0].tool_calls[0].function.arguments"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(messages: Any, param: str) -> None:
+def test_unusable_messages_are_refused_by_name(messages: Any, param: str) -> None:
     with pytest.raises(BadRequest) as refused:
         normalize_messages(messages)
     assert refused.value.status == 400
@@ -231,7 +231,7 @@ def test_tools_that_cannot_be_honoured_are_refused_by_name(fields: dict[str, Any
     assert refused.value.param == param
 
 
-def test_the_context_that_openclaw_appends_is_told_from_what_a_user_wrote() -> None:
+def test_the_context_that_openclaw_appends_is_distinguished_from_the_users_words() -> None:
     text = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nSystem: noon\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
     assert is_internal_context(normalize(role="user", content=[{"type": "text", "text": text}]))
     assert not is_internal_context(normalize(role="user", content="What is " + text))

@@ -14,7 +14,7 @@ def test_a_temperature_alone_leaves_a_ratio(plain: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shaped", "told"),
+    ("shaped", "parameters"),
     [
         ({"top_p": 0.9}, "top_p 0.9"),
         ({"top_k": 40}, "top_k 40"),
@@ -25,13 +25,13 @@ def test_a_temperature_alone_leaves_a_ratio(plain: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_reshapes_the_distribution_is_named(shaped: dict[str, Any], told: str) -> None:
-    assert f"with {told}, so" in no_ratio(Sampling(**shaped))
+def test_parameters_that_reshape_the_distribution_are_named(shaped: dict[str, Any], parameters: str) -> None:
+    assert f"with {parameters}, so" in no_ratio(Sampling(**shaped))
 
 
 def test_logprobs_at_another_temperature_than_the_sampling_leave_none() -> None:
-    told = no_ratio(Sampling(temperature=0.7, unscaled=True))
-    assert told == "sampled at temperature 0.7 by an engine that reports its logprobs at 1"
+    reason = no_ratio(Sampling(temperature=0.7, unscaled=True))
+    assert reason == "sampled at temperature 0.7 by an engine that reports its logprobs at 1"
 
 
 def test_greedy_answers_have_no_ratio_and_filters_change_nothing_of_them() -> None:

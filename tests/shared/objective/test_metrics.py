@@ -17,7 +17,7 @@ def metrics(samples: list = SAMPLES) -> BatchMetrics:  # type: ignore[type-arg]
     return BatchMetrics(samples, [terms_of(one, RECIPE) for one in samples], RECIPE)
 
 
-def test_what_processes_counted_of_their_parts_adds_up_to_what_one_counts_of_all() -> None:
+def test_counts_of_several_processes_add_up_to_the_count_of_one() -> None:
     counted = [([1.0, 2.0], [0.5, -0.5], 0.25), ([0.7], [1.0], -0.125), ([], [], 0.0)]
     whole, parts = metrics(), []
     for ratios, advantages, loss in counted:

@@ -1,4 +1,4 @@
-"""Which terms a sample counts in, and what has to be known of it before."""
+"""The loss terms of a sample, and what has to be known of it before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves for other providers, what stays here, and that it always leaves the same way."""
+"""Redaction for other providers: secrets stay here, and the same text always leaves in the same form."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_secrets_are_taken_out_of_whatever_anybody_wrote(outgoing: Outgoing) -> 
     assert describe_taken(outgoing.taken(request)).endswith(": 7 SECRET") and describe_taken({}) == ""
 
 
-def test_what_holds_no_secret_stays_the_same_object(outgoing: Outgoing) -> None:
+def test_a_request_without_a_secret_stays_the_same_object(outgoing: Outgoing) -> None:
     request = chat(said("user", f"Write to {MAIL}"), said("assistant", "Done.", tool_calls=[]))
     assert outgoing.chat(request) is request
     assert outgoing.text(MAIL) is MAIL
@@ -74,14 +74,14 @@ def test_the_same_text_leaves_the_same_way_and_is_looked_through_once(
     assert outgoing.chat(request) == first
 
 
-def test_what_is_remembered_has_a_bound(outgoing: Outgoing) -> None:
+def test_the_memory_of_texts_is_bounded(outgoing: Outgoing) -> None:
     small = Outgoing(Redactor(personal=False), capacity=5000)
     for number in range(100):
         assert small.text(f"{number}: {KEY}") == f"{number}: [SECRET]"
     assert 0 < small._known.size <= 5000
 
 
-def test_what_the_policy_said_stays_as_it_was_sampled_and_only_there(outgoing: Outgoing) -> None:
+def test_an_answer_of_the_policy_stays_as_it_was_sampled_and_only_there(outgoing: Outgoing) -> None:
     answer = said("assistant", f"Use {KEY}", tool_calls=[{"id": "1", "name": "run", "arguments": {"key": KEY}}])
     assert outgoing.message(answer) != answer
     outgoing.said(answer)
@@ -115,7 +115,7 @@ def test_only_what_leaves_is_looked_through() -> None:
         ("ollama/llama3", "https://models.example.org", False),
     ],
 )
-def test_a_model_on_this_machine_is_told_from_another_providers(model: str, base: str, here: bool) -> None:
+def test_a_model_on_this_machine_is_distinguished_from_another_providers(model: str, base: str, here: bool) -> None:
     assert is_here(model, base) is here
 
 

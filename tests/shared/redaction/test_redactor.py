@@ -1,4 +1,4 @@
-"""What is taken out of an export, and what stays."""
+"""Redaction of an export: secrets are replaced, other text stays."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def read(text: str, reason: str = "stop", **options: object) -> Answer:
 
 
 def assert_streamed(deltas: list[Delta], answer: Answer) -> None:
-    """What a streaming client puts together is what a waiting client gets."""
+    """Assert that a streaming client puts together the answer that a waiting client gets."""
     assert "".join(delta.text for delta in deltas if delta.kind == "content") == answer.content
     assert "".join(delta.text for delta in deltas if delta.kind == "reasoning") == answer.reasoning
     assert all(delta.text for delta in deltas if delta.kind != "call_start")

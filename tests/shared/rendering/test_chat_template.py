@@ -77,7 +77,7 @@ def test_named_tokens_are_strings_or_objects(tmp_path: Path) -> None:
     assert special_tokens(tmp_path) == {"bos_token": "<s>", "eos_token": "</s>"}
 
 
-def test_what_a_template_refuses_is_a_bad_request_with_its_words() -> None:
+def test_a_refusal_of_a_template_is_a_bad_request_with_its_words() -> None:
     with pytest.raises(BadRequest, match="roles must alternate"):
         write("{{ raise_exception('roles must alternate') }}")
     with pytest.raises(BadRequest, match="cannot write these messages"):
@@ -89,7 +89,7 @@ def test_a_template_cannot_reach_the_machine() -> None:
         write("{{ messages.__class__.__mro__ }}")
 
 
-def test_a_broken_template_is_told_at_start(tmp_path: Path) -> None:
+def test_a_broken_template_is_reported_at_start(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("{% for %}")
     with pytest.raises(ConfigError, match=r"chat template of .* is no valid Jinja"):
         load_template(tmp_path)

@@ -171,7 +171,7 @@ def test_a_llama_answer_that_is_no_call_is_text(text: str) -> None:
     assert (answer.content, answer.tool_calls, answer.finish_reason) == (text, (), "stop")
 
 
-def test_what_llamas_template_cannot_hold_is_refused() -> None:
+def test_messages_that_llamas_template_cannot_hold_are_refused() -> None:
     twice = calling("{}")
     twice["tool_calls"] *= 2
     with pytest.raises(BadRequest, match="single tool call"):

@@ -1,4 +1,4 @@
-"""How a model folder is served: as a family of the library, by its own template, or as plain text."""
+"""Serving of a model folder: as a family of the library, by its own template, or as plain text."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_a_llama_with_another_vocabulary_is_written_by_its_own_template(tmp_path
     assert Prompter(chatml(tmp_path, model_type="llama")).family.name == "template"
 
 
-def test_what_the_config_says_wherever_it_says_it(tmp_path: Path) -> None:
+def test_sizes_are_read_wherever_the_config_has_them(tmp_path: Path) -> None:
     inner = {"vocab_size": 900, "max_position_embeddings": 64}
     assert Prompter(chatml(tmp_path / "a", text_config=inner)).context_length == 64
     assert Prompter(chatml(tmp_path / "a", text_config=inner)).vocab_size == 900

@@ -1,4 +1,4 @@
-"""The beginnings of long histories are written once; nobody can tell from the prompt."""
+"""The beginnings of long histories are written once; the prompt does not show it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_long_histories_have_the_ids_of_the_whole(name: str, thinking: bool) -> 
 
 
 @pytest.mark.parametrize("arguments", ['{"a": true, "b": 2}', '{"a": 1.0, "b": 2}', '{"b": 2, "a": 1}'])
-def test_calls_that_python_takes_for_the_same_are_told_apart(arguments: str) -> None:
+def test_calls_that_python_takes_for_the_same_are_distinguished(arguments: str) -> None:
     fresh = Prompter(tiny_model())
     rest = [message for number in range(GROWN) for message in (user(f"{number}"), assistant())]
     for written in ('{"a": 1, "b": 2}', arguments):

@@ -37,7 +37,7 @@ TEMPLATE = Path(__file__).parents[3] / "trainer_local" / "embedded" / "policy" /
 
 
 def by_template(chat: ChatInput, *, thinking: bool) -> str:
-    """What the chat template of the shipped policy makes of the same messages."""
+    """Render the same messages by the chat template of the shipped policy."""
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     messages = [
@@ -202,14 +202,14 @@ def test_a_hint_where_no_user_spoke_is_a_message_of_its_own() -> None:
     assert hinted == [system(), {"role": "user", "content": "[user's hint / instruction]\nNo lists."}]
 
 
-def test_a_hint_beside_an_image() -> None:
+def test_a_hint_next_to_an_image() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
     (message,) = with_hint([user([picture])], "Shorter.")
     assert message["content"][0] == picture
     assert message["content"][1]["text"].endswith("Shorter.")
 
 
-def test_what_the_model_folder_says() -> None:
+def test_sizes_and_tokens_are_read_from_the_model_folder() -> None:
     assert prompter().context_length == 4096
     assert prompter().vocab_size == 700
     assert [prompter().vocab.bytes_of[number] for number in prompter().stop_ids] == [b"<|im_end|>", b"<|endoftext|>"]

@@ -87,7 +87,7 @@ def test_a_strict_template_is_given_alternating_messages() -> None:
     ]
 
 
-def test_what_a_template_would_drop_without_a_word_is_folded_in() -> None:
+def test_a_message_that_a_template_would_drop_is_folded_in() -> None:
     found = limits_of(DROPS_LATE_RULES)
     assert (found.system, found.late_system, found.repeats) == (True, False, True)
     assert fit_messages(found, [rule("a"), user("b"), rule("c"), user("d")]) == [rule("a"), user("b"), user("c\n\nd")]

@@ -85,7 +85,7 @@ def test_white_space_goes_with_the_token_that_takes_it(tmp_path: Path) -> None:
         assert ours.encode_prompt(text).tolist() == theirs.encode(text, add_special_tokens=False)
 
 
-def test_what_a_text_begins_with() -> None:
+def test_a_control_token_at_the_beginning_of_a_text_is_found() -> None:
     ours, _, _ = made("byte-level")
     assert ours.first_control("\n </s> more") == "</s>"
     assert ours.first_control("more </s>") == ours.first_control("") == ""

@@ -74,7 +74,7 @@ def test_text_keeps_its_white_space_and_its_digits() -> None:
         ("<function=write>", {}),
     ],
 )
-def test_what_does_not_keep_to_the_grammar_is_called_broken(text: str, arguments: dict[str, Any]) -> None:
+def test_a_call_outside_the_grammar_is_called_broken(text: str, arguments: dict[str, Any]) -> None:
     reader, passed = read(text)
     assert json.loads(passed) == arguments
     assert reader.broken()
@@ -86,7 +86,7 @@ def test_a_call_without_parameters() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Ninety.", '{"name": "write"}', "<function=", "<function>"])
-def test_what_is_no_call_has_no_name(text: str) -> None:
+def test_text_without_a_call_has_no_name(text: str) -> None:
     reader, passed = read(text)
     assert (reader.name, passed, reader.broken()) == (None, "", False)
 

@@ -182,7 +182,7 @@ def test_a_flag_without_counterpart_is_answered_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_variable_without_counterpart_is_noted_and_the_service_goes_on() -> None:
+def test_a_variable_without_counterpart_is_noted_and_the_service_starts() -> None:
     environ = {"PARALLEL_ENVS": "8", "HF_TOKEN": "k"}
     assert load(environ=environ)[0] == load(environ={})[0]
     (line,) = aliases.notes(environ)

@@ -16,14 +16,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["tinker", "fireworks", "cloud"])
-def test_what_nobody_chose_fits_a_large_model_that_is_paid_by_the_token(name: str) -> None:
+def test_defaults_fit_a_large_model_that_is_paid_by_the_token(name: str) -> None:
     settings, sources = load({"backend": name}, environ={})
     assert (settings.learning.learning_rate, settings.learning.epochs, settings.learning.lora_rank) == (1e-4, 1, 32)
     assert sources["learning_rate"] == sources["epochs"] == sources["lora_rank"] == f"default of {name}"
     assert Settings(backend=name).learning.learning_rate == 1e-4
 
 
-def test_what_somebody_chose_stays() -> None:
+def test_chosen_values_stay() -> None:
     environ = {"OPENCLAW_RL_LEARNING_RATE": "0.002", "OPENCLAW_RL_EPOCHS": "8", "LORA_RANK": "16"}
     settings, sources = load({"backend": "tinker"}, environ=environ)
     assert (settings.learning.learning_rate, settings.learning.epochs, settings.learning.lora_rank) == (2e-3, 8, 16)
@@ -60,7 +60,7 @@ def test_keys_are_never_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"tinker-base-url": "tinker.example"}, "not a URL"),
         ({"fireworks-base-url": ""}, "at least 1 character"),
@@ -70,8 +70,8 @@ def test_keys_are_never_shown() -> None:
         ({"cloud-redact": "some"}, "cloud_redact = 'some'"),
     ],
 )
-def test_a_wrong_value_is_refused_by_name(flags: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_value_is_refused_by_name(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load(flags, environ={})
 
 

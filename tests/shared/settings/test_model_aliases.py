@@ -41,7 +41,7 @@ def test_a_table_in_the_file_and_a_line_are_the_same(tmp_path: Path) -> None:
         ("a=policy,a=policy@1", "there twice"),
     ],
 )
-def test_what_cannot_be_read_is_said(text: str, why: str) -> None:
+def test_an_unreadable_alias_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load({"model-aliases": text}, environ={})
     assert str(caught.value).startswith("model_aliases = ") and why in str(caught.value)

@@ -48,7 +48,7 @@ def test_the_file_can_be_named(elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("prot = 1", r"'prot' is no setting \(did you mean port\?\)"),
         ("[server]\nport = 1", r"'server' is no setting"),
@@ -60,9 +60,9 @@ def test_the_file_can_be_named(elsewhere: Path) -> None:
         ("port = 70000", r"port = '70000' \(from openclaw-rl.toml\)"),
     ],
 )
-def test_a_wrong_file_is_refused_by_name(elsewhere: Path, text: str, told: str) -> None:
+def test_a_wrong_file_is_refused_by_name(elsewhere: Path, text: str, message: str) -> None:
     write(elsewhere, text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load(environ={})
 
 
@@ -72,7 +72,7 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"port": "70000"}, "port = '70000' .from --port."),
         ({"learning-rate": "nan"}, "learning_rate = 'nan'"),
@@ -85,8 +85,8 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ({"judge-threshold": "1.5"}, "judge_threshold = '1.5'"),
     ],
 )
-def test_a_wrong_value_names_setting_value_and_source(flags: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_value_names_setting_value_and_source(flags: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load(flags, environ={})
 
 
@@ -116,7 +116,7 @@ def test_flags_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--prot", "1"], r"--prot is no setting \(did you mean port\?\)"),
         (["--port"], "--port needs a value"),
@@ -126,8 +126,8 @@ def test_flags_as_people_write_them() -> None:
         (["--context-parallel", "2"], "--context-parallel is no setting"),
     ],
 )
-def test_flags_that_cannot_be_understood(arguments: list[str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_flags_that_cannot_be_understood(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         parse_flags(arguments)
 
 
@@ -177,7 +177,7 @@ def test_a_field_that_is_no_setting_is_for_code_alone() -> None:
     assert len(SETTINGS) <= 120
 
 
-def test_where_metrics_go_is_one_setting() -> None:
+def test_the_destination_of_metrics_is_one_setting() -> None:
     both = Settings(report_to="wandb:team/ours, tensorboard").learning
     assert (both.wandb, both.tensorboard) == ("team/ours", True)
     assert (Settings().learning.wandb, Settings().learning.tensorboard) == ("", False)
@@ -193,7 +193,7 @@ def test_options_of_fireworks_follow_its_mode() -> None:
         load({"fireworks-mode": "serverless region=US_1"}, environ={})
 
 
-def test_a_setting_that_nobody_chose_is_the_methods_own() -> None:
+def test_an_unset_setting_is_the_methods_own() -> None:
     published, sources = load({"method": "combine", "batch-size": "4"}, environ={})
     assert (published.learning.method, published.learning.learning_rate, published.learning.epochs) == (
         "combined",

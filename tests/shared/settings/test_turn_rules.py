@@ -51,7 +51,7 @@ def test_no_rules_are_no_rules() -> None:
     assert parse_rules(Settings().serve.classification_rules) == ()
 
 
-def test_a_bad_rule_is_named_and_told_what_is_allowed() -> None:
+def test_a_bad_rule_is_named_with_what_is_allowed() -> None:
     good = {"name": "a", "kind": "side", "tools": False}
     assert fails({**good, "user_agnet": "x"}) == (
         "rule 1 ('a'): 'user_agnet' is no condition (did you mean user_agent?); allowed are " + ", ".join(CONDITIONS)
@@ -70,7 +70,7 @@ def test_a_bad_rule_is_named_and_told_what_is_allowed() -> None:
     assert fails("a").startswith("rule 1 is no table")
 
 
-def test_what_is_no_list_of_rules_is_refused() -> None:
+def test_a_value_that_is_no_list_of_rules_is_refused() -> None:
     for text in ("{}", "[", "nightly"):
         with pytest.raises(ConfigError, match=r"docs/classification\.md"):
             load({"classification-rules": text}, environ={})
