@@ -59,7 +59,7 @@ def fingerprint(turn: Turn) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode() + numbers).hexdigest()
 
 
-class Writer:
+class TurnWriter:
     """The process to kill: chatting clients, and a learner that makes a version of every eight samples."""
 
     def __init__(self, journal: AsyncJournal, seed: int) -> None:
@@ -148,7 +148,7 @@ def acknowledge(kind: str, name: str, detail: str = "") -> None:
 async def write(path: str, clients: int, seed: int) -> None:
     """Write until killed."""
     journal = AsyncJournal(path)
-    writer = Writer(journal, seed)
+    writer = TurnWriter(journal, seed)
     await asyncio.gather(*(writer.client() for _ in range(clients)))
 
 

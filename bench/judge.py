@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.program import log, parser, report, run
 from openclaw_rl.evaluation import reactions
-from openclaw_rl.evaluation.reactions import Confusion, Reaction
+from openclaw_rl.evaluation.reactions import Confusion, LabelledReaction
 from openclaw_rl.evaluation.service import own_service
 from openclaw_rl.learner.judge.create import create
 from openclaw_rl.learner.judge.protocol import Judge
@@ -52,13 +52,13 @@ async def judge_of(name: str, votes: int) -> AsyncIterator[Judge]:
             yield made
 
 
-async def read_all(judge: Judge, labelled: Sequence[Reaction]) -> list[tuple[float | None, bool]]:
+async def read_all(judge: Judge, labelled: Sequence[LabelledReaction]) -> list[tuple[float | None, bool]]:
     """Score of each reaction, `None` without one, and whether the judge gives a hint. Raises `ConfigError` for a judge
     that cannot be asked.
     """
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def read(reaction: Reaction) -> tuple[float | None, bool]:
+    async def read(reaction: LabelledReaction) -> tuple[float | None, bool]:
         async with slots:
             try:
                 judgement = await judge.judge(reaction.turn(), reaction.next_state())
@@ -69,7 +69,7 @@ async def read_all(judge: Judge, labelled: Sequence[Reaction]) -> list[tuple[flo
     return await asyncio.gather(*(read(reaction) for reaction in labelled))
 
 
-def measures(labelled: Sequence[Reaction], verdicts: Sequence[tuple[float | None, bool]]) -> dict[str, Any]:
+def measures(labelled: Sequence[LabelledReaction], verdicts: Sequence[tuple[float | None, bool]]) -> dict[str, Any]:
     """Figures of all reactions, and those of each language and kind."""
 
     def figures(attribute: str = "", value: str = "") -> dict[str, Any]:

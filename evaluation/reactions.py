@@ -23,7 +23,7 @@ DEVELOPMENT, HELD_OUT = FOLDER / "development.jsonl", FOLDER / "held_out.jsonl"
 Score = Literal[-1, 0, 1]
 
 
-class Reaction(msgspec.Struct, frozen=True, kw_only=True):
+class LabelledReaction(msgspec.Struct, frozen=True, kw_only=True):
     """`text` follows `answer`. `score` is 1 if the text shows that the answer was good, -1 if it shows that the answer
     was bad or has to be changed, else 0. `hint` is true if the text says what to do otherwise, `None` if careful
     readers differ. `request` is what the answer replied to, if known.
@@ -65,7 +65,7 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
         return NextState(turn_id=self.id or "reaction", role=self.role, text=self.text)
 
 
-def load(path: Path) -> list[Reaction]:
+def load(path: Path) -> list[LabelledReaction]:
     """The reactions of a JSONL file, or of one JSON list. Raises `ConfigError` naming file and line (or entry)."""
     reactions = [_reaction(row, place) for place, row in json_rows(path)]
     if not reactions:
@@ -73,9 +73,9 @@ def load(path: Path) -> list[Reaction]:
     return reactions
 
 
-def _reaction(row: Any, place: str) -> Reaction:
+def _reaction(row: Any, place: str) -> LabelledReaction:
     try:
-        return msgspec.convert(row, Reaction)
+        return msgspec.convert(row, LabelledReaction)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{place}: {error}; a reaction has `answer`, `text`, `score` (-1, 0 or 1), and perhaps `hint` (true, false "
@@ -89,7 +89,7 @@ class Confusion(msgspec.Struct):
     counts: dict[tuple[int, int | None], int] = msgspec.field(default_factory=dict)
     hints: dict[tuple[bool, bool], int] = msgspec.field(default_factory=dict)
 
-    def add(self, reaction: Reaction, score: float | None, *, hint: bool) -> None:
+    def add(self, reaction: LabelledReaction, score: float | None, *, hint: bool) -> None:
         """Count one verdict; a score between the labels counts as the nearest one."""
         verdict = None if score is None else round(score)
         self.counts[reaction.score, verdict] = self.counts.get((reaction.score, verdict), 0) + 1

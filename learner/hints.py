@@ -53,7 +53,7 @@ class HintMemory:
         self._plain = cachetools.LRUCache[str, float](_KEPT)
 
     async def standing(self) -> list[str]:
-        """Distinct hints that stand, at most `max_hints`; all of them if the engine cannot score, or has dropped the
+        """The newest distinct hints that stand; all known ones if the engine cannot score, or has dropped the
         base.
         """
         limit = self._settings.learning.max_hints

@@ -101,7 +101,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def weight_transfer(self) -> Literal["nccl", "disk"]:
-        """The way full weights reach SGLang if `weight_transfer = auto`."""
+        """The way in which full weights reach SGLang."""
         return "nccl" if self.train and self.servers and self.sharing == "apart" else "disk"
 
     @property

@@ -92,12 +92,12 @@ def describe(settings: Settings) -> str:
     sees = "; images are trained on" if family and family.images and "vision_config" in config else ""
     if settings.engine.backend == "embedded":
         return f"{name}, on device {settings.engine.device}{sees}"
-    whole = serves_whole(settings)
-    how = f"whole weights of one version at a time: {whole}" if whole else "an adapter for each version"
+    full_weights = serves_full_weights(settings)
+    how = f"full weights of one version at a time: {full_weights}" if full_weights else "an adapter for each version"
     return f"{name}: the model {reason}{sees}; SGLang serves {how}"
 
 
-def serves_whole(settings: Settings) -> str:
+def serves_full_weights(settings: Settings) -> str:
     """The reason why SGLang gets each version's full weights instead of adapters; "" where it gets adapters,
     as always from Megatron-core.
     """

@@ -42,7 +42,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         return sorted({at for at in (*EARLY, *PROBED, self.interactions) if at <= self.interactions})
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     """Held-out first replies after `interactions`: means of style and accuracy (0 to 1) over `count`, the share of
     third styles, and the KL from the base (nats a token, `None` if not measured).
     """
@@ -61,7 +61,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a cell. `versions` counts versions by state; `metrics` are those of the last step."""
 
     cell: Cell
-    points: list[Point]
+    points: list[CurvePoint]
     versions: dict[str, int]
     complaints: int
     seconds: float
@@ -69,7 +69,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float] = {}
     late: int = 0
 
-    def at(self, interactions: int) -> Point | None:
+    def at(self, interactions: int) -> CurvePoint | None:
         """The point after `interactions`, if any."""
         return next((point for point in self.points if point.interactions == interactions), None)
 

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Point, Result
+from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, CurvePoint, Result
 from bench.learning.lab import Lab, lab
 from bench.learning.talk import Contrary, Lane
 from openclaw_rl.evaluation.arm import settled
@@ -43,7 +43,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
     contrary = Contrary(cell.seed)
     learning = service.settings.learning
     batch = learning.turns_a_step if learning.train else None
-    points: list[Point] = []
+    points: list[CurvePoint] = []
     late = done = 0
 
     async def take_probe() -> None:
@@ -56,7 +56,7 @@ async def _run(cell: Cell, service: Lab, client: ChatClient, wall: float, cpu: f
         kl = await kl_from_base(service, questions) if full and done else None
         version = (await client.get("/rl/status"))["version"]["live"]
         points.append(
-            Point(
+            CurvePoint(
                 interactions=done,
                 version=version,
                 count=count,

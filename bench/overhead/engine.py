@@ -47,7 +47,7 @@ class Pace:
     seconds = 0.0
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """One client's connection, with one request at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pace: Pace) -> None:
@@ -121,7 +121,7 @@ async def serve(port: int) -> None:
     """Serve until cancelled."""
     loop = asyncio.get_running_loop()
     pace = Pace()
-    server = await loop.create_server(lambda: Connection(loop, pace), "127.0.0.1", port, backlog=2048)
+    server = await loop.create_server(lambda: ClientConnection(loop, pace), "127.0.0.1", port, backlog=2048)
     async with server:
         await server.serve_forever()
 

@@ -30,7 +30,7 @@ class LoadFailed(OpenClawRLError):
 
 
 @dataclass
-class Reply:
+class TimedReply:
     """One answer: times of the request, its first word and its end (`time.perf_counter`), raw chunks and, once checked,
     the number of text chunks.
     """
@@ -43,7 +43,7 @@ class Reply:
     text_chunks: int = 0
 
 
-class Client(asyncio.Protocol):
+class LoadClient(asyncio.Protocol):
     """One connection: takes sessions from `sessions` and sends their requests in order, until none is left."""
 
     def __init__(self, head: bytes, sessions: deque[list[bytes]]) -> None:
@@ -51,7 +51,7 @@ class Client(asyncio.Protocol):
         self._sessions = sessions
         self._turns: deque[bytes] = deque()
         self._parser = httptools.HttpResponseParser(self)
-        self.replies: list[Reply] = []
+        self.replies: list[TimedReply] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,7 +72,7 @@ class Client(asyncio.Protocol):
                 return
             self._turns.extend(self._sessions.popleft())
         body = self._turns.popleft()
-        self._reply = Reply(time.perf_counter())
+        self._reply = TimedReply(time.perf_counter())
         self._transport.write(b"%scontent-length: %d\r\n\r\n%s" % (self._head, len(body), body))
 
     def on_headers_complete(self) -> None:
@@ -94,7 +94,7 @@ class Client(asyncio.Protocol):
         self._transport.close()
 
 
-async def run(url: str, key: str, sessions: Sequence[list[bytes]], *, clients: int, spread: float) -> list[Reply]:
+async def run(url: str, key: str, sessions: Sequence[list[bytes]], *, clients: int, spread: float) -> list[TimedReply]:
     """Send all requests with `clients` clients that start within `spread` seconds. Raises `LoadFailed`."""
     host, _, port = url.removeprefix("http://").partition(":")
     head = (
@@ -104,7 +104,7 @@ async def run(url: str, key: str, sessions: Sequence[list[bytes]], *, clients: i
     loop = asyncio.get_running_loop()
     waiting = deque(sessions)
     opened = [
-        (await loop.create_connection(lambda: Client(head, waiting), host, int(port)))[1]
+        (await loop.create_connection(lambda: LoadClient(head, waiting), host, int(port)))[1]
         for _ in range(min(clients, len(sessions)))
     ]
     gc.collect()
@@ -123,7 +123,7 @@ async def run(url: str, key: str, sessions: Sequence[list[bytes]], *, clients: i
     return [reply for client in opened for reply in client.replies]
 
 
-def check(reply: Reply, answer: str) -> int:
+def check(reply: TimedReply, answer: str) -> int:
     """Return the number of text chunks. Raises `LoadFailed` unless the answer is exactly `answer`, with its usage."""
     raw = b"".join(reply.raw)
     if reply.status != 200:

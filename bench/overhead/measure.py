@@ -66,7 +66,7 @@ class Case:
 
 
 @dataclass
-class Cell:
+class Measurements:
     """One arm in one case: seconds per request; `chunks`: the minimum of an answer."""
 
     first: list[float] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Bench:
         measured = []
         for case in cases:
             started = time.monotonic()
-            cells = {name: Cell() for name in arms}
+            cells = {name: Measurements() for name in arms}
             for turn in range(case.rounds(scale)):
                 for name, arm in arms.items():
                     if case.takes_part(name, turn):
@@ -118,7 +118,7 @@ class Bench:
             )
         return measured
 
-    async def ask(self, arm: Running, case: Case, *, sessions: int, turns: int | None = None) -> list[load.Reply]:
+    async def ask(self, arm: Running, case: Case, *, sessions: int, turns: int | None = None) -> list[load.TimedReply]:
         """Send new sessions of a case through an arm; checks every answer and drops its bytes."""
         first = self._used[case.prompt]
         self._used[case.prompt] += sessions
@@ -136,7 +136,7 @@ class Bench:
         async with httpx.AsyncClient(trust_env=False, timeout=10.0) as http:
             (await http.post(f"{self._engine.url}/pace", content=str(seconds))).raise_for_status()
 
-    async def _round(self, cell: Cell, name: str, arm: Running, case: Case, scale: float) -> None:
+    async def _round(self, cell: Measurements, name: str, arm: Running, case: Case, scale: float) -> None:
         before = arm.cpu()
         replies = await self.ask(arm, case, sessions=case.sessions(name, scale))
         if name != "direct":  # no process in the middle

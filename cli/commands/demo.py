@@ -158,7 +158,7 @@ def demo(options: DemoOptions) -> None:
         console.print(f"{len(lost)} acknowledged turns are not in the journal: {', '.join(lost[:5])} …", style="red")
     for late in [run for run in runs["trained"] if run.late]:
         console.print(
-            f"seed {late.plan.seed}: {late.late} times the learner was not done in time, and the student went on"
+            f"seed {late.plan.seed}: {late.late} times the learner was not done in time, and the student continued"
         )
     console.print(f"learning curve: {picture}   ({time.monotonic() - board.begun:.0f} s)", soft_wrap=True)
     print(json.dumps(result), flush=True)

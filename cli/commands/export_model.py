@@ -42,7 +42,7 @@ def export_model(
     data: Data = "",
     as_json: Json = False,
 ) -> None:
-    """Write a version to `folder`: whole weights, or with `adapter`, and always of a cloud backend, the adapter alone.
+    """Write a version to `folder`: full weights, or with `adapter`, and always of a cloud backend, the adapter alone.
     Raises `ConfigError` for what cannot be, `TrainerError`.
     """
     _check(folder, force=force)

@@ -75,7 +75,7 @@ class Costs:
             "a forward pass costs what a prompt costs, a training pass costs the train price for all of its tokens",
         ]
         if self._learning.epochs > 1:
-            earlier = ", though early_stop may end them" if self._recipe.early_stop else ""
+            earlier = ", though a step may end earlier, once little is left to learn" if self._recipe.early_stop else ""
             lines.append(f"all {self._learning.epochs} passes of a step are made{earlier}")
         if self._method.hints != "none":
             lines.append(f"a hint has {HINT_TOKENS} tokens, and answers are scored under {self._hints} of them")

@@ -44,8 +44,8 @@ A setting can be given in several places. Each place in this list overrides thos
 2. A name from another system ([below](#names-from-other-systems)), given in the file, in the environment or as a
    flag. The setting's own name, given anywhere, overrides it.
 3. The file `openclaw-rl.toml` in the folder where `openclaw-rl` is started, or the file that `OPENCLAW_RL_CONFIG` or
-   `--config` names. Write `batch_size = 4` at the top level or in the table of its group, `[learning]`. In a table
-   the group's name may be left out: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
+   `--config` names. Write `batch_size = 4` at the top level or in the table of its group, `[learning]`. A name
+   that begins with its group's name may be written without it there: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
 4. The environment: `OPENCLAW_RL_BATCH_SIZE=4`.
 5. A flag of `openclaw-rl serve`: `--batch-size 4`; a setting that is on or off has two flags, `--lora` and `--no-lora`.
 
@@ -139,8 +139,8 @@ def _aliases() -> Iterator[str]:
     for alias in aliases.ALIASES:
         names = [*alias.environment, *(f"--{flag}" for flag in alias.flags), *alias.keys]
         meaning = " and ".join(f"`{setting}`" for setting in alias.settings) or f"no setting: {alias.instead}"
-        if alias.beside_scores:
-            meaning += f"; next to a model that scores (`PRM_MODEL_PATH`, a custom reward) `{alias.beside_scores}`"
+        if alias.with_scores:
+            meaning += f"; next to a model that scores (`PRM_MODEL_PATH`, a custom reward) `{alias.with_scores}`"
         yield f"| {' '.join(f'`{name}`' for name in names)} | {meaning} |\n"
     methods = ", ".join(f"`{theirs}` = `{ours}`" for theirs, ours in aliases.METHODS.items())
     yield f"\nMethods: {methods}. The setting `method` lists all methods.\n"

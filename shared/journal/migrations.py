@@ -51,11 +51,11 @@ def _schema(connection: sqlite3.Connection, path: str, known: int) -> int:
     tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
     if application != APPLICATION_ID and (application or found or tables):
         raise JournalError(
-            f"{path} is a SQLite database of another program; point the `journal` setting at another file"
+            f"{path} is a SQLite database of another program; choose another folder with the setting `data`"
         )
     if found > known:
         raise JournalError(
             f"journal {path} has schema {found}, this version of openclaw-rl knows up to {known}; "
-            "upgrade openclaw-rl, or use another journal file"
+            "upgrade openclaw-rl, or choose another folder with the setting `data`"
         )
     return found

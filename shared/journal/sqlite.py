@@ -198,7 +198,9 @@ class Database:
         elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             remedy = f"another process has held it for {BUSY_SECONDS:.0f} s; see which one has the file open"
         elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            remedy = "the file is damaged or no journal; restore a copy, or point the `journal` setting at another file"
+            remedy = (
+                "the file is damaged or no journal; restore a copy, or choose another folder with the setting `data`"
+            )
         elif code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             remedy = "check that the file and its folder are there and writable"
         elif code == sqlite3.SQLITE_CONSTRAINT:

@@ -86,14 +86,14 @@ class Prompter:
         self.vocab_size = self.vocab.size
         self.context_length = context_length(config)
         named = special_tokens(words)
-        ends = [number for number in end_tokens(folder, config) if 0 <= number < self.vocab_size]
+        eos_ids = [number for number in end_tokens(folder, config) if 0 <= number < self.vocab_size]
         if named.get("eos_token") in self.vocab.added:
-            ends.append(self.vocab.added[named["eos_token"]])
+            eos_ids.append(self.vocab.added[named["eos_token"]])
         if family == PLAIN:
             first = loaded.encode("a").ids[:1]
             template = plain_template(words, begin=first == [self.vocab.added.get(named.get("bos_token", ""))])
         self.tokenizer = PieceTokenizer(
-            loaded, self.vocab, name=str(words), eos_token_id=ends[0] if ends else None, capacity=cache_bytes
+            loaded, self.vocab, name=str(words), eos_token_id=eos_ids[0] if eos_ids else None, capacity=cache_bytes
         )
         chosen = choose(family, config, template, self.tokenizer, folder=str(folder))
         self.family, self._writer, self.text_stops = chosen.family, chosen.writer, chosen.text_stops
@@ -102,8 +102,8 @@ class Prompter:
         self.vision: Vision | None = None if isinstance(seeing, str) else seeing
         self.blind: str = seeing if isinstance(seeing, str) else ""
         closing = [controls[stop] for stop in (*self.family.grammar.stops, chosen.closes) if stop in controls]
-        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((*closing, *ends)))
-        self.own_stop_ids: tuple[int, ...] = tuple(stop for stop in self.stop_ids if stop not in ends)
+        self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((*closing, *eos_ids)))
+        self.own_stop_ids: tuple[int, ...] = tuple(stop for stop in self.stop_ids if stop not in eos_ids)
         # `None` in a tuple: a start that cannot be cut off.
         self._heads = SharedCache[tuple[bool, str, bytes], tuple[Head | None]](_HEADS)
         self._histories = Histories(self._writer, capacity=cache_bytes // 4)
@@ -240,13 +240,13 @@ class Prompter:
         grammar = self.family.grammar
         how = {PLAIN: "as plain text", TEMPLATE: "by its own chat template"}.get(self.family.name, "as renderers does")
         calls = {"json": "JSON tool calls", "xml": "XML tool calls", "bare": "JSON answers as tool calls"}
-        ends = [repr(self.decode([stop])) for stop in self.stop_ids] + [repr(stop) for stop in self.text_stops]
+        stops = [repr(self.decode([stop])) for stop in self.stop_ids] + [repr(stop) for stop in self.text_stops]
         return (
             f"family {self.family.name}: written {how}; "
             f"{'reasoning' if grammar.think_open in self.vocab.added else 'no reasoning'} and "
             f"{calls.get(grammar.calls, 'no tool calls')} are read; "
             f"images are {f'refused: {self.blind}' if self.blind else 'taken, where the engine sees'}; "
-            f"an answer ends at {' or '.join(ends) or 'its token limit only'}"
+            f"an answer ends at {' or '.join(stops) or 'its token limit only'}"
         )
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
@@ -306,8 +306,10 @@ class Prompter:
         opening, closing = controls.get(grammar.think_open), controls.get(grammar.think_close)
         if opening is None or closing is None:
             return False
-        ends = {closing, *self.stop_ids}
-        last = next((number for number in reversed(tail[-_PROMPT_END:]) if number == opening or number in ends), None)
+        closing_ids = {closing, *self.stop_ids}
+        last = next(
+            (number for number in reversed(tail[-_PROMPT_END:]) if number == opening or number in closing_ids), None
+        )
         return last == opening
 
     def _force(self, tool: str, reasoning_open: bool) -> tuple[list[int], str]:

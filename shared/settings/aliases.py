@@ -60,7 +60,7 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     scores: bool = False
-    beside_scores: str = ""
+    with_scores: str = ""
     read: Literal["", "switch", "in_samples", "debug", "level"] = ""
     instead: str = ""
     quiet: bool = False
@@ -152,7 +152,7 @@ def _settings(use: Use, uses: Sequence[Use], ours: frozenset[str]) -> tuple[str,
     """The settings that a use means next to the others. `JUDGE_MODEL_PATH` alone is the judge; next to a model for
     scores, which `PRM_MODEL_PATH` or a custom reward names, it is the model for hints.
     """
-    other = use.alias.beside_scores
+    other = use.alias.with_scores
     scored = "custom_reward" in ours or any(one.alias.scores and not _same(one.meaning, use.meaning) for one in uses)
     return (other,) if other and scored else use.alias.settings
 

@@ -144,7 +144,9 @@ def _own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str,
 
 def _unknown(name: str, known: Collection[str], *, upper: bool = False) -> str:
     """The reason why a name is no setting: it was removed, or is misspelt."""
-    instead = tomllib.loads(REMOVED.read_text("utf-8")).get(name.rpartition(".")[2].replace("-", "_"))
+    removed = tomllib.loads(REMOVED.read_text("utf-8"))
+    words = name.replace("-", "_")  # a table may leave the name of its group out, as for settings that exist
+    instead = removed.get(words.rpartition(".")[2]) or removed.get(words.replace(".", "_"))
     if instead:
         return f"is no setting any more: {instead}"
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)

@@ -10,7 +10,7 @@ import pytest
 
 from bench.learning import judges, page, plan, report
 from bench.learning.cache import Cache, run_all
-from bench.learning.cell import SPLIT_SEEDS, Cell, Point, Result
+from bench.learning.cell import SPLIT_SEEDS, Cell, CurvePoint, Result
 from bench.learning.talk import Contrary
 from openclaw_rl.learner.judge.rules.rules import read_message
 from openclaw_rl.shared.records import NextState, VersionSpan
@@ -27,7 +27,9 @@ def cell(**changes: Any) -> Cell:
 
 def result(of: Cell, styles: dict[int, float], accuracy: float = 1.0) -> Result:
     points = [
-        Point(interactions=at, version=0, count=4, style=style, accuracy=accuracy, escape=0.25, kl=0.5 if at else None)
+        CurvePoint(
+            interactions=at, version=0, count=4, style=style, accuracy=accuracy, escape=0.25, kl=0.5 if at else None
+        )
         for at, style in styles.items()
     ]
     return Result(cell=of, points=points, versions={"live": 1}, complaints=3, seconds=1.0, cpu_seconds=1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.overhead import processes
 from bench.overhead.answers import TOKENS, script
-from bench.overhead.load import LoadFailed, Reply, check
+from bench.overhead.load import LoadFailed, TimedReply, check
 from bench.overhead.measure import ARMS, Bench, Case
 from bench.overhead.prompts import KINDS, conversations
 
@@ -50,12 +50,12 @@ async def test_relay_and_proxy_pass_every_token_on_as_it_comes() -> None:
 def test_an_answer_that_lost_a_token_or_its_end_is_noticed() -> None:
     body = b"".join(script().chat)
     events = b"".join(part for part in body.split(b"\r\n") if part.startswith(b"data: "))
-    whole = Reply(sent=0.0, status=200, raw=[events])
+    whole = TimedReply(sent=0.0, status=200, raw=[events])
     assert check(whole, script().text) == TOKENS
     lost = events.replace(b'"content":" ', b'"content":"', 1)
     for broken in (lost, events.removesuffix(b"data: [DONE]\n\n"), events.replace(b'tokens":100', b'tokens":99')):
         with pytest.raises(LoadFailed):
-            check(Reply(sent=0.0, status=200, raw=[broken]), script().text + "!" * (broken is lost))
+            check(TimedReply(sent=0.0, status=200, raw=[broken]), script().text + "!" * (broken is lost))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.evaluation import reactions
-from openclaw_rl.evaluation.reactions import Confusion, Reaction, load
+from openclaw_rl.evaluation.reactions import Confusion, LabelledReaction, load
 from openclaw_rl.shared.errors import ConfigError
 
 HALVES = [load(reactions.DEVELOPMENT), load(reactions.HELD_OUT)]
@@ -23,7 +23,7 @@ def test_the_set_is_large_enough_and_half_of_it_is_held_out() -> None:
 
 
 @pytest.mark.parametrize("half", HALVES, ids=("development", "held_out"))
-def test_each_half_has_every_kind_label_and_nine_languages(half: list[Reaction]) -> None:
+def test_each_half_has_every_kind_label_and_nine_languages(half: list[LabelledReaction]) -> None:
     kinds = Counter(reaction.kind for reaction in half)
     assert set(kinds) == KINDS and min(kinds.values()) >= 15
     assert len({reaction.language for reaction in half}) == 9
@@ -48,7 +48,7 @@ def test_a_file_of_ones_own_needs_three_fields(tmp_path: Path) -> None:
 
 
 def test_the_request_is_part_of_the_turn() -> None:
-    assert Reaction(answer="4", text="ok", score=0, request="2+2?").turn().messages == [
+    assert LabelledReaction(answer="4", text="ok", score=0, request="2+2?").turn().messages == [
         {"role": "user", "content": "2+2?"}
     ]
 
@@ -90,7 +90,7 @@ def test_figures_are_those_counted_by_hand() -> None:
         (-1, False, None, False),
     ]
     for label, wanted, score, hint in verdicts:
-        confusion.add(Reaction(answer="a", text="b", score=label, hint=wanted), score, hint=hint)  # type: ignore[arg-type]
+        confusion.add(LabelledReaction(answer="a", text="b", score=label, hint=wanted), score, hint=hint)  # type: ignore[arg-type]
     found = confusion.measures()
     assert found["reactions"] == 8
     assert found["accuracy"] == 3 / 8
@@ -104,5 +104,5 @@ def test_figures_are_those_counted_by_hand() -> None:
 
 def test_without_hints_there_is_no_precision() -> None:
     confusion = Confusion()
-    confusion.add(Reaction(answer="a", text="b", score=0), None, hint=False)
+    confusion.add(LabelledReaction(answer="a", text="b", score=0), None, hint=False)
     assert confusion.measures()["hint_recall"] is None and confusion.measures()["hint_precision"] is None

@@ -44,7 +44,7 @@ WAYS = [("qwen3_vl", False), ("qwen3_vl", True), ("qwen3_5", True), ("qwen3_5", 
 
 @pytest.fixture(scope="module", params=WAYS, ids=str)
 def served(request: pytest.FixtureRequest) -> tuple[str, bool]:
-    """A kind of model, and whether its versions are adapters or whole weights."""
+    """A kind of model, and whether its versions are adapters or full weights."""
     kind: tuple[str, bool] = request.param
     return kind
 

@@ -16,7 +16,7 @@ from openclaw_rl.trainer_local import backend
 from openclaw_rl.trainer_local.backend import (
     adapter_folder,
     describe,
-    serves_whole,
+    serves_full_weights,
     sglang_targets,
     sglang_variables,
     trainer_for,
@@ -95,7 +95,7 @@ def test_models_that_see_are_trained_on_images_and_served_by_adapters(tmp_path: 
 def test_adapters_that_sglang_cannot_hold_are_served_whole_with_the_reason(
     tmp_path: Path, kind: str, changes: dict[str, Any], reason: str
 ) -> None:
-    found = serves_whole(on_gpus(model(tmp_path, model_type=kind), **changes))
+    found = serves_full_weights(on_gpus(model(tmp_path, model_type=kind), **changes))
     assert reason in found and bool(found) == bool(reason)
 
 

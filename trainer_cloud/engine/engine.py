@@ -85,24 +85,24 @@ class Stopping:
 
     def named(self, params: SamplingParams) -> SamplingParams:
         """The parameters with every token that ends an answer named, and a seed that every provider takes."""
-        ends = [] if params.ignore_eos else self._tokens
+        stop_ids = [] if params.ignore_eos else self._tokens
         seed = params.sampling_seed if params.sampling_seed is not None else params.seed
         return msgspec.structs.replace(
             params,
             stop=None,
-            stop_token_ids=list(dict.fromkeys([*(params.stop_token_ids or ()), *ends])),
+            stop_token_ids=list(dict.fromkeys([*(params.stop_token_ids or ()), *stop_ids])),
             sampling_seed=None if seed is None else seed & LARGEST_SEED,
             seed=None,
         )
 
     def cut(self, params: SamplingParams, answer: Sampled) -> tuple[Sequence[int], dict[str, Any]]:
         """The answer up to the end token, or to the token that completes a stop string, and why it ended."""
-        ends = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(self._tokens))
+        stop_ids = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(self._tokens))
         stops = params.stops
         # Every token is at least one byte, so a stop string that a new token completes lies within this tail.
         tail = max((len(stop.encode()) for stop in stops), default=0) + 1
         for place, token in enumerate(answer.ids):
-            if token in ends:
+            if token in stop_ids:
                 return answer.ids[: place + 1], {"type": "stop", "matched": token}
             matched = self._matched(answer.ids[max(0, place + 1 - tail) : place + 1], stops) if stops else None
             if matched is not None:

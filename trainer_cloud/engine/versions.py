@@ -16,7 +16,7 @@ from openclaw_rl.trainer_cloud.pointer import BadPointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampler
 
 LOST_SECONDS = 60.0
-"""For so long the provider is not asked again for weights that it does not have any more."""
+"""Seconds before the provider is asked again for weights that it has deleted."""
 _TEXT = (1, 2, 3)
 
 

@@ -16,7 +16,7 @@ from openclaw_rl.trainer_cloud.provider import CloudError
 
 KIND = "trainer"
 IDLE = timedelta(minutes=15)
-"""After so long without a sign of us the job ends by itself: what a crash leaves behind costs no more."""
+"""The job ends after this time without a request of ours, so a crash leaves no running cost behind."""
 _RESTS = ("JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_PAUSED", "JOB_STATE_COMPLETED")
 _OVER = ("JOB_STATE_DELETED", "JOB_STATE_ARCHIVED", "JOB_STATE_DELETING")
 

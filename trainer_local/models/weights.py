@@ -23,7 +23,7 @@ from transformers.utils import cached_file
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.backend import FOR_SGLANG, serves_whole
+from openclaw_rl.trainer_local.backend import FOR_SGLANG, serves_full_weights
 from openclaw_rl.trainer_local.models.loading import model_class
 from openclaw_rl.trainer_local.training.checkpoint import check_weights
 
@@ -46,7 +46,7 @@ class Weights:
         self.source = settings.engine.model
         self.tokenizer_source = settings.engine.tokenizer_path
         self.lora = settings.learning.lora
-        self._served_whole = settings.engine.backend != "embedded" and bool(serves_whole(settings))
+        self._serves_full_weights = settings.engine.backend != "embedded" and bool(serves_full_weights(settings))
         half = settings.learning.lora and device.type == "cuda"
         plain = load(settings.engine.model, torch.bfloat16 if half else torch.float32)
         self.plain: Any = plain.to(device).eval()
@@ -105,7 +105,7 @@ class Weights:
         """Write the folder that an engine loads: a PEFT adapter, with a copy under SGLang's names where those differ;
         or a Hugging Face folder where all weights are trained, or SGLang takes no such adapter.
         """
-        if not self.lora or self._served_whole:
+        if not self.lora or self._serves_full_weights:
             self.write_merged(folder)
             return
         self.model.save_pretrained(folder, save_embedding_layers=False)

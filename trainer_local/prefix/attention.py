@@ -122,7 +122,7 @@ class PrefixAttention:
         layer = module.layer_idx
         if not self._calls:
             grain = ON_CPU if query.device.type == "cpu" else ON_GPU
-            self._calls = [_call(blocks, query, grain) for blocks in _together(self._runs, grain)]
+            self._calls = [_call(blocks, query, grain) for blocks in _merge_blocks(self._runs, grain)]
         if self._keeping:
             self._kept[layer] = key, value
         parts: list[Tensor] = []
@@ -233,7 +233,7 @@ def _kernel(call: _Call, query: Tensor, key: Tensor, value: Tensor, scaling: flo
     return output.reshape(1, batches * shared, tokens, value.shape[3])
 
 
-def _together(runs: Sequence[Run], grain: Grain) -> list[list[_Block]]:
+def _merge_blocks(runs: Sequence[Run], grain: Grain) -> list[list[_Block]]:
     """Blocks that are attended in one call: neighbors, while the mask keeps its size and is not mostly empty."""
     groups: list[list[_Block]] = []
     needed = 0

@@ -79,7 +79,7 @@ class PrefixTree:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PastSlice:
     """Tokens `begin` to `end` of packed sequence `sequence` (its index in the plan)."""
 
     sequence: int
@@ -96,7 +96,7 @@ class Run:
     begin: int
     end: int
     position: int
-    past: tuple[Seen, ...] = ()
+    past: tuple[PastSlice, ...] = ()
     before: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -298,7 +298,7 @@ class _Layout:
         self.made += 1
         for index, start in sorted(parts, key=lambda part: part[1] > 0):
             branch = self.tree.branches[index]
-            past: list[Seen] = []
+            past: list[PastSlice] = []
             before: list[tuple[int, int]] = []
             for place, first, end in self._path(branch.parent, start):
                 sequence, begin, began = self.places[place]
@@ -306,7 +306,7 @@ class _Layout:
                 if sequence == here:
                     before.append(slice_)
                 else:
-                    past.append(Seen(sequence, *slice_))
+                    past.append(PastSlice(sequence, *slice_))
             begin = len(ids)
             ids.extend(self.tree.lines[branch.row].ids[start : branch.end])
             positions.extend(range(start, branch.end))

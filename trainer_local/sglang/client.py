@@ -117,9 +117,9 @@ class SglangEngine:
         owns: bool = False,
     ) -> None:
         """`request_timeout` seconds for a whole answer, `patience` seconds for an engine that cannot be reached;
-        `transfer` is the setting `weight_transfer`, `colocated` says whether the trainer shares SGLang's GPUs, `run` is
-        the folder in which processes find each other, and `owns` says whether this one owns an SGLang that has no
-        other owner.
+        `transfer` is the way of full weights (auto, nccl, gloo, disk), `colocated` says whether the trainer shares
+        SGLang's GPUs, `run` is the folder in which processes find each other, and `owns` says whether this one owns an
+        SGLang that has no other owner.
         """
         self.url = url.rstrip("/")
         self._request_timeout = request_timeout

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 5.0
 SICK_SECONDS = 300.0
-"""A server that answers nothing for so long is ended: reading a large model's weights from disk takes minutes."""
+"""A server that answers nothing in this time is ended. Reading a large model's weights from disk takes minutes."""
 _ANSWER_SECONDS = 60.0
 _END_SECONDS = 3.0
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)

@@ -20,7 +20,13 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import ORDER, VISIBLE
 from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.backend import adapter_folder, lacking, serves_whole, sglang_targets, sglang_variables
+from openclaw_rl.trainer_local.backend import (
+    adapter_folder,
+    lacking,
+    serves_full_weights,
+    sglang_targets,
+    sglang_variables,
+)
 from openclaw_rl.trainer_local.models.folder import quantization
 from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.owner_client import card_path
@@ -60,7 +66,7 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         router=router(settings) if len(gpus) > 1 else [],
         gpus=gpus,
         memory=[(server.memory_fraction, server.static_bytes) for server in servers],
-        adapters=not serves_whole(settings),
+        adapters=not serves_full_weights(settings),
     )
     return [
         *(sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller"),
@@ -128,7 +134,7 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     # Chat goes before judging and rehearsal, in the queue and on the GPU: our lower numbers are more urgent.
     found += ["--enable-priority-scheduling", "--schedule-low-priority-values-first", "--default-priority-value", "0"]
     found += ["--priority-scheduling-preemption-threshold", "0", "--retraction-policy", "priority"]
-    if not serves_whole(settings):
+    if not serves_full_weights(settings):
         found += ["--enable-lora", "--max-lora-rank", str(settings.learning.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
