@@ -22,8 +22,9 @@ class Recipe(BaseModel):
     advantage per sampled token, in one policy loss with the reward's), `topk` (reverse KL over K tokens and a tail) or
     `select` (clipped differences of the policy's likeliest tokens); and `rewards`, the samples whose rewards train with
     the weight `w_rl`: those a person or an environment gave, or all. `w_anchor` weighs the forward KL to the base on
-    drill prompts. Passes over a batch end early when at most the share `early_stop` of the teacher's distance from the
-    base, KL(base ‖ teacher), is left; 0 makes all passes. `epsilon` is AdamW's.
+    drill prompts. `aggregation` is the mean of the loss: over the tokens of the batch (`token`), or over the tokens of
+    each answer and then over the answers (`sample`). Passes over a batch end early when at most the share `early_stop`
+    of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. `epsilon` is AdamW's.
     """
 
     model_config = ConfigDict(
@@ -37,6 +38,7 @@ class Recipe(BaseModel):
 
     distillation: Literal["none", "full", "token", "topk", "select"] = Field("full", exclude=True)
     rewards: Literal["none", "explicit", "all"] = Field("explicit", exclude=True)
+    aggregation: Literal["token", "sample"] = Field("token", exclude=True)
     w_anchor: float = Field(1.0, ge=0, exclude=True)
     early_stop: float = Field(0.05, ge=0, lt=1, exclude=True)
     epsilon: float = Field(1e-8, gt=0, exclude=True)

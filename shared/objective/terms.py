@@ -10,6 +10,9 @@ from openclaw_rl.shared.trainer import Recipe
 TERMS = ("distill", "binary", "policy", "anchor", "kl_base", "entropy", "custom")
 """`policy` is the one term of both advantages under `distillation = "token"`, where no sample is in the two before."""
 
+LESSONS = frozenset({"distill", "binary", "policy", "custom"})
+"""The terms that teach. They are one sum, with one denominator."""
+
 
 def hinted_prompts(sample: Sample) -> Sequence[Sequence[int]]:
     """The prompts with a hint. One that is the plain prompt again holds an empty hint, which teaches nothing."""
@@ -58,6 +61,18 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     if found and sample.origin == "turn":
         found |= {term for term, weight in (("kl_base", recipe.kl_base), ("entropy", recipe.entropy)) if weight}
     return frozenset(found)
+
+
+def is_neutral(sample: Sample, recipe: Recipe) -> bool:
+    """True if the sample teaches nothing and still counts in the mean over samples: a verdict of 0 under a method that
+    learns from verdicts alone.
+
+    Source: OpenClaw-RL's Binary RL masks the tokens of such a turn and leaves it in the batch. Its other methods drop
+    the turn.
+    """
+    verdicts_alone = recipe.distillation == "none" and recipe.rewards == "all" and not recipe.custom_loss
+    judged = sample.origin == "turn" and sample.reward is not None and not sample.no_ratio
+    return verdicts_alone and judged and bool(sample.response_ids) and not signal(sample, recipe)
 
 
 def needs_base(terms: frozenset[str]) -> bool:

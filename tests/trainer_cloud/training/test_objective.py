@@ -59,6 +59,10 @@ EXACT = {
     "topk of one token": {"method": "topk", "distillation": "topk", "topk": 1},
     "topk, live teacher": {"method": "topk", "distillation": "topk", "topk": 7, "teacher": "live"},
     "select": {"method": "topk-select", "distillation": "select", "rewards": "all", "select_k": 3},
+    "binary, mean over samples": {"distillation": "none", "rewards": "all", "aggregation": "sample"},
+    "combined, mean over samples": {"distillation": "token", "rewards": "all", "aggregation": "sample"},
+    "topk, mean over samples": {"distillation": "topk", "topk": 7, "aggregation": "sample"},
+    "select, mean over samples": {"distillation": "select", "rewards": "all", "select_k": 3, "aggregation": "sample"},
     "select, narrow": {"distillation": "select", "advantage_clip": 0.3, "clip_low": 0.01, "clip_high": 0.01},
 }
 

@@ -106,6 +106,27 @@ async def test_clipped_differences_of_the_likeliest_tokens(moved: Moved, tmp_pat
     assert (await moved.metrics(UNEVEN, epochs=2, **recipe))["loss/distill"] == close(average(second))
 
 
+async def test_the_published_hybrid_is_a_mean_over_answers_with_one_denominator(moved: Moved) -> None:
+    hinted = sample(1, hints=1, response=5, reward=1.0)
+    rewarded = [sample(2, hints=0, response=1, reward=-1.0), sample(3, hints=0, response=7, reward=1.0)]
+    recipe = {"distillation": "select", "rewards": "all", "aggregation": "sample", "select_k": 3, "w_opd": 0.5}
+    metrics = await moved.metrics([hinted, *rewarded], **recipe)
+    taught = [
+        selected(mine, target, mine, 3, 1.0)
+        for mine, target in zip(student(moved, hinted), teacher(moved.base, hinted), strict=True)
+    ]
+    verdicts = []
+    for one in (hinted, *rewarded):
+        mine = plain.sampled(student(moved, one), one.response_ids)
+        values = [
+            plain.ppo(one.reward or 0.0, math.exp(now - then)) for now, then in zip(mine, one.logprobs, strict=True)
+        ]
+        verdicts.append(average(values))
+    assert metrics["loss/distill"] == close(0.5 * average(taught) / 3)
+    assert metrics["loss/binary"] == close(average(verdicts))
+    assert metrics["loss/total"] == close(0.5 * average(taught) / 3 + average(verdicts))
+
+
 async def test_each_token_takes_the_hint_that_is_most_like_the_policy(moved: Moved) -> None:
     one = two_hints_that_differ()
     mine = student(moved, one)
@@ -204,6 +225,7 @@ KINDS = [
     {"distillation": "topk", "topk": 5, "topk_from": "student"},
     {"distillation": "select", "rewards": "all", "kl_base": 0.1},
     {"distillation": "none", "rewards": "all"},
+    {"distillation": "select", "rewards": "all", "aggregation": "sample"},
 ]
 
 
@@ -211,10 +233,11 @@ KINDS = [
 async def test_rows_of_different_length_count_together_as_they_do_alone(moved: Moved, kind: dict[str, Any]) -> None:
     samples = [replace(one, reward=reward) for one, reward in zip(UNEVEN, (1.0, -1.0, 0.5), strict=True)]
     together = await moved.metrics(samples, **kind)
+    sizes = [1 if "aggregation" in kind else len(one.response_ids) for one in samples]
     weighted = 0.0
-    for one in samples:
-        weighted += len(one.response_ids) * (await moved.metrics([one], **kind))["loss/total"]
-    assert together["loss/total"] == close(weighted / sum(len(one.response_ids) for one in samples))
+    for one, size in zip(samples, sizes, strict=True):
+        weighted += size * (await moved.metrics([one], **kind))["loss/total"]
+    assert together["loss/total"] == close(weighted / sum(sizes))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
