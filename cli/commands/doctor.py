@@ -36,12 +36,11 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.process import claim_port, is_loopback
-from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
-from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 from openclaw_rl.trainer_local import backend as choice
 from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang import launch
@@ -73,7 +72,8 @@ def doctor(
     """Show everything; exit code 1 if the service cannot run with these settings. Raises `ConfigError` for `with_gpus`
     that cannot be read.
     """
-    settings, sources = load(parse_flags(context.args))
+    flags = parse_flags(context.args)
+    settings, sources = load(flags)
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(settings)
@@ -81,7 +81,7 @@ def doctor(
     refused = {check.message for check in gpus if check.ok is False}
     checks = [check for check in checks if check in gpus or check.message not in refused]
     leaving = list(data_flows(resolved, judges))
-    notes = aliases.notes(os.environ, quiet=True)
+    said = notes(flags, quiet=True)
     if as_json:
         rows = {
             name: {"value": shown(settings, name), "source": sources[name], "meaning": setting.field.description}
@@ -90,10 +90,10 @@ def doctor(
         found = [msgspec.to_builtins(check) for check in checks]
         placement = msgspec.to_builtins(placed)
         print_json(
-            {"settings": rows, "notes": notes, "checks": found, "placement": placement, "leaves_the_machine": leaving}
+            {"settings": rows, "notes": said, "checks": found, "placement": placement, "leaves_the_machine": leaving}
         )
     else:
-        _show(settings, sources, notes, checks, leaving, placed)
+        _show(settings, sources, said, checks, leaving, placed)
     raise typer.Exit(int(any(check.ok is False for check in checks)))
 
 

@@ -23,9 +23,8 @@ from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 
 _WORK = {
     "engine": "engine loads the policy",
@@ -48,7 +47,7 @@ def serve(
         raise ConfigError(f"--only {', '.join(sorted(unknown))}: no such part; choose from {', '.join(ROLES)}")
     flags = parse_flags(context.args)
     settings, _ = load(flags)
-    for line in aliases.notes(os.environ):
+    for line in notes(flags):
         typer.echo(line, err=True)
     run(settings, only or ROLES, flags)
 

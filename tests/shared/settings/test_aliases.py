@@ -7,7 +7,7 @@ import pytest
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.settings import SETTINGS, to_environment
-from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 
 
 @pytest.fixture(autouse=True)
@@ -185,9 +185,9 @@ def test_a_flag_without_counterpart_is_answered_in_one_line() -> None:
 def test_a_variable_without_counterpart_is_noted_and_the_service_starts() -> None:
     environ = {"PARALLEL_ENVS": "8", "HF_TOKEN": "k"}
     assert load(environ=environ)[0] == load(environ={})[0]
-    (line,) = aliases.notes(environ)
+    (line,) = notes(environ=environ)
     assert line.startswith("PARALLEL_ENVS has no counterpart here: ")
-    assert len(aliases.notes(environ, quiet=True)) == 2
+    assert len(notes(environ=environ, quiet=True)) == 2
 
 
 def test_gpus_are_counted_by_the_names_that_people_have() -> None:
@@ -198,11 +198,13 @@ def test_gpus_are_counted_by_the_names_that_people_have() -> None:
 def test_every_entry_either_maps_to_settings_that_exist_or_says_what_to_use() -> None:
     for alias in aliases.ALIASES:
         assert bool(alias.settings) != bool(alias.instead)
-        assert set(alias.settings) <= set(SETTINGS)
-        assert alias.environment or alias.flags or alias.keys
+        assert {*alias.settings, *alias.next_to} | ({alias.second} - {""}) <= set(SETTINGS)
+        assert alias.environment or alias.flags or alias.keys or alias.tables
 
 
 def test_no_name_stands_for_two_things() -> None:
-    names = [name for alias in aliases.ALIASES for name in (*alias.environment, *alias.flags, *alias.keys)]
+    names = [
+        name for alias in aliases.ALIASES for name in (*alias.environment, *alias.flags, *alias.keys, *alias.tables)
+    ]
     assert len(names) == len(set(names))
     assert not set(names) & set(SETTINGS)
