@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from openclaw_rl.cli.client import Service, ServiceError
-from openclaw_rl.cli.connect.provider_entry import curl_line, provider_entry
+from openclaw_rl.cli.connect.provider_entry import PROVIDER, context_note, curl_line, provider_entry
 from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
@@ -109,6 +109,8 @@ def announce(out: Console, supervisor: Supervisor) -> None:
     else:
         show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
         show(json.dumps(provider, indent=2))
+        if note := context_note(provider["models"]["providers"][PROVIDER]["models"][0]):
+            show(f"Note: {note}.")
     show("\nTry it:")
     show(curl_line(settings, service))
     elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"

@@ -1,13 +1,13 @@
 """Sampled token ids to what a client sees, one id at a time: text, reasoning and tool calls.
 
 `AnswerParser` reads a family's grammar (`shared.rendering.families.Grammar`): an optional `<think>…</think>` block
-first, then
-text and `<tool_call>…</tool_call>` blocks. Only control *tokens* mark; the same characters spelled out by the policy
-are text. A grammar without call markers has calls that are the whole answer, or none; one without reasoning has none.
-What was passed on as a delta is never taken back, so wherever the meaning of a token depends on what follows, it waits:
+first, then text and `<tool_call>…</tool_call>` blocks. Only control *tokens* mark; the same characters spelled out by
+the policy are text, except in a grammar whose calls are `spelled`. A grammar without call markers has calls that are
+the whole answer, or none; one without reasoning has none. What was passed on as a delta is never taken back, so
+wherever the meaning of a token depends on what follows, it waits:
 
 - white space around text and reasoning is dropped, so trailing white space waits for more;
-- text that could be the beginning of a stop string waits;
+- text that could be the beginning of a stop string, or of a spelled marker, waits;
 - a call inside reasoning waits: it is reasoning if `</think>` comes, a call if it never does;
 - a call waits until its name is known and its arguments begin; one that cannot be read is given back as text;
 - an answer without markers that begins like a call waits until it is one or cannot be one.
@@ -42,9 +42,9 @@ class AnswerParser:
     """
 
     __slots__ = (
-        "_bare", "_call_id", "_calls", "_content", "_decoder", "_grammar", "_irregular", "_kinds", "_out", "_parallel",
-        "_partial", "_reader", "_reasoning", "_schemas", "_space", "_spoken", "_state", "_stop", "_stop_tail",
-        "_vocab", "_waiting", "_with_calls", "done", "stop_matched",
+        "_bare", "_call_id", "_calls", "_content", "_decoder", "_grammar", "_irregular", "_kinds", "_marker_tail",
+        "_out", "_parallel", "_partial", "_reader", "_reasoning", "_schemas", "_space", "_spelled", "_spoken", "_state",
+        "_stop", "_stop_tail", "_vocab", "_waiting", "_with_calls", "done", "stop_matched",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +68,7 @@ class AnswerParser:
         self._schemas = schemas
         self._bare = grammar.calls == "bare"  # calls are not marked
         self._with_calls = calls and grammar.calls != ""
+        self._spelled = self._with_calls and grammar.spelled
         self._parallel = parallel_calls
         self._stop = tuple(filter(None, stop))
         self._decoder = vocab.decoder()
@@ -80,6 +81,7 @@ class AnswerParser:
         self._spoken = False  # whether the current stretch of text or reasoning has begun
         self._space = ""  # white space that is dropped unless more text follows
         self._stop_tail = ""  # text that may be the beginning of a stop string
+        self._marker_tail = ""  # text that may be the beginning of a spelled marker
         self._waiting: list[int] = []  # a call inside reasoning
         self._reader = self._new_reader()
         self._call_id = ""  # of the call that is being passed on
@@ -90,7 +92,8 @@ class AnswerParser:
 
     def feed(self, token: int) -> list[Delta]:
         """The deltas that became certain with this id, often none. Ids out of range raise `IndexError`."""
-        if self._state == _CONTENT and self._spoken and not (self._space or self._stop or self._partial or self.done):
+        watched = self._space or self._stop or self._spelled or self._partial or self.done
+        if self._state == _CONTENT and self._spoken and not watched:
             text = None if token in self._kinds else self._vocab.text_of[token]
             if text and not text[-1].isspace():  # a word in the middle of a text, which is nearly every token
                 self._content.append(text)
@@ -130,6 +133,7 @@ class AnswerParser:
         if self._state == _HELD:
             self._release_call()
         self._flush_character()
+        self._flush_marker_tail()
         if self._state == _CALL:
             self._close_call("", closed=self._bare and self.done)
         self._flush_stop_tail()
@@ -173,6 +177,7 @@ class AnswerParser:
 
     def _take_marker(self, token: int, kind: int | None) -> None:
         self._flush_character()
+        self._flush_marker_tail()
         state = self._state
         if kind == _STOP:
             if state == _HELD:
@@ -192,9 +197,7 @@ class AnswerParser:
             self._state = _HELD
             self._waiting = [token]
         elif kind == _CALL_OPEN and state in (_START, _CONTENT) and self._with_calls:
-            self._flush_stop_tail()
-            self._state = _CALL
-            self._reader = self._new_reader()
+            self._open_call()
         elif kind == _CALL_CLOSE and state == _CALL:
             self._close_call(self._vocab.text_of[token] or "", closed=True)
         else:
@@ -202,13 +205,40 @@ class AnswerParser:
             self._take_text(self._vocab.text_of[token] or "")
 
     def _take_text(self, text: str) -> None:
+        if not self._spelled or self._state not in (_START, _CONTENT, _CALL):
+            self._pass_text(text)
+            return
+        text, self._marker_tail = self._marker_tail + text, ""
+        while text and not self.done:
+            inside = self._state == _CALL
+            marker = self._grammar.call_close if inside else self._grammar.call_open
+            before, found, text = text.partition(marker)
+            if not found:
+                end = len(before) - _overlap(before, marker)
+                before, self._marker_tail = before[:end], before[end:]
+            if before:
+                self._pass_text(before)
+            if self.stop_matched is not None:
+                self._marker_tail = ""
+                return
+            if not found:
+                return
+            if not inside:
+                self._open_call()
+            elif isinstance(self._reader, CallReader) and self._reader.in_string():
+                self._pass_text(marker)
+            else:
+                self._close_call(marker, closed=True)
+
+    def _pass_text(self, text: str) -> None:
+        """Takes text without markers."""
         if self._state == _START and self._bare and self._with_calls and text.lstrip().startswith("{"):
             self._state = _CALL
         if self._state == _CALL:
             arguments = self._reader.push(text)
             if self._bare and self._call_id == "" and not self._may_be_call():
                 self._state = _CONTENT  # the text that began like a call is none
-                self._take_text(self._reader.source())
+                self._pass_text(self._reader.source())
                 return
             if self._call_id == "" and self._reader.name is not None:
                 self._start_call(self._reader.name)
@@ -246,10 +276,12 @@ class AnswerParser:
         self._out.append(Delta(kind, text))
 
     def _watch_for_stop(self, text: str) -> None:
-        if not self._spoken and not self._stop_tail:
+        if not (self._spoken or self._stop_tail or self._calls):
             text = text.lstrip()
         pending = self._stop_tail + text
-        found = [(pending.index(stop), stop) for stop in self._stop if stop in pending]
+        leading = 0 if self._spoken else len(pending) - len(pending.lstrip())  # white space that is dropped
+        places = {stop: pending.find(stop, 0 if stop.strip() else leading) for stop in self._stop}
+        found = [(place, stop) for stop, place in places.items() if place >= 0]
         if found:
             position, self.stop_matched = min(found)
             self._stop_tail = ""
@@ -260,6 +292,11 @@ class AnswerParser:
             self._stop_tail = pending[position:]
         if position:
             self._say(pending[:position], "content")
+
+    def _open_call(self) -> None:
+        self._flush_stop_tail()
+        self._state = _CALL
+        self._reader = self._new_reader()
 
     def _start_call(self, name: str) -> None:
         self._call_id = f"call_{secrets.token_hex(12)}"
@@ -293,7 +330,7 @@ class AnswerParser:
         arguments = reader.close()
         if reader.name is None or (self._bare and not self._offered(reader.name)):
             self._irregular = self._irregular or not self._bare or reader.name is not None
-            self._take_text(self._grammar.call_open + reader.source() + marker)
+            self._pass_text(self._grammar.call_open + reader.source() + marker)
             return
         if self._bare and isinstance(reader, CallReader) and reader.rest.strip() not in ("", "}"):
             self._irregular = True
@@ -321,6 +358,11 @@ class AnswerParser:
         if self._partial:
             self._partial = False
             self._take_text(self._decoder.decode(b"", True))
+
+    def _flush_marker_tail(self) -> None:
+        if self._marker_tail:
+            tail, self._marker_tail = self._marker_tail, ""
+            self._pass_text(tail)
 
     def _flush_stop_tail(self) -> None:
         if self._stop_tail:

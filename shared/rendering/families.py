@@ -18,7 +18,7 @@ import msgspec
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_config
 
-AUTO, PLAIN, TEMPLATE = "auto", "plain", "template"
+AUTO, PLAIN, TEMPLATE, WORDS, REFUSE = "auto", "plain", "template", "words", "refuse"
 
 CallFormat = Literal["", "json", "xml", "bare"]
 
@@ -27,7 +27,8 @@ class Grammar(msgspec.Struct, frozen=True):
     """The control tokens of an answer: reasoning, tool calls, and what ends the answer; "" for what it has not.
 
     `calls` is what stands between `call_open` and `call_close`: a JSON object, or Qwen's XML; a `bare` call is a JSON
-    object that is the whole answer, without markers. `arguments` is the JSON key of a call's arguments.
+    object that is the whole answer, without markers. `arguments` is the JSON key of a call's arguments. `spelled`:
+    the markers of a call are plain text, not tokens.
     """
 
     think_open: str = ""
@@ -37,6 +38,7 @@ class Grammar(msgspec.Struct, frozen=True):
     stops: tuple[str, ...] = ()
     calls: CallFormat = ""
     arguments: str = "arguments"
+    spelled: bool = False
 
 
 class Family(msgspec.Struct, frozen=True):

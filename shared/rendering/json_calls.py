@@ -18,6 +18,7 @@ _BEGINNING = '{"name":"'
 _USUAL_START_LENGTH = 400  # characters after which a call that has not begun in the usual order is not going to
 _STRUCTURE = re.compile(r'["{}\[\]]')
 _STRING_END = re.compile(r'["\\]')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class CallText:
@@ -97,6 +98,13 @@ class CallReader(CallText):
         """True if the text so far can still become a call in the usual order."""
         start = "".join(self._start.split())
         return _BEGINNING.startswith(start) or start.startswith(_BEGINNING)
+
+    def in_string(self) -> bool:
+        """True if the text so far ends inside a JSON string, which holds no line break."""
+        text = self.source()
+        if self.complete or text.endswith("\n"):
+            return False
+        return self._in_string if self.name is not None else '"' in _STRING.sub("", text)
 
     def broken(self) -> bool:
         """True if the call was recognised, but is no JSON, or what was passed on as its arguments is none."""

@@ -110,15 +110,15 @@ def _without_system(limits: TemplateLimits, messages: Sequence[Message]) -> list
             waiting.append(message["content"])
             continue
         if waiting and message["role"] == "user":
-            changed.append({**message, "content": _joined(*waiting, message["content"])})
+            changed.append({**message, "content": join_contents(*waiting, message["content"])})
             waiting = []
             continue
         if waiting and message["role"] == "assistant":
-            changed.append({"role": "user", "content": _joined(*waiting)})
+            changed.append({"role": "user", "content": join_contents(*waiting)})
             waiting = []
         changed.append(message)
     if waiting:
-        changed.append({"role": "user", "content": _joined(*waiting)})
+        changed.append({"role": "user", "content": join_contents(*waiting)})
     return changed
 
 
@@ -130,8 +130,8 @@ def _merged(messages: Sequence[Message]) -> list[Message]:
         if before is None or before["role"] != message["role"] or message["role"] not in ("user", "assistant"):
             changed.append(message)
             continue
-        merged = {**before, **message, "content": _joined(before["content"], message["content"])}
-        if reasoning := _joined(before.get("reasoning", ""), message.get("reasoning", "")):
+        merged = {**before, **message, "content": join_contents(before["content"], message["content"])}
+        if reasoning := join_contents(before.get("reasoning", ""), message.get("reasoning", "")):
             merged["reasoning"] = reasoning
         if calls := [*before.get("tool_calls", ()), *message.get("tool_calls", ())]:
             merged["tool_calls"] = calls
@@ -139,15 +139,16 @@ def _merged(messages: Sequence[Message]) -> list[Message]:
     return changed
 
 
-def _joined(*contents: Any) -> Any:
-    """Texts as one with an empty line between them; among contents that hold images, a list of parts."""
+def join_contents(*contents: Any, by: str = "\n\n") -> Any:
+    """Texts as one with `by` between them, by default an empty line; among contents that hold images, a list of
+    parts."""
     if all(isinstance(content, str) for content in contents):
-        return "\n\n".join(filter(None, contents))
+        return by.join(filter(None, contents))
     parts: list[dict[str, Any]] = []
     for content in filter(None, contents):
         added = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         if parts and parts[-1]["type"] == added[0]["type"] == "text":
-            added[0] = {"type": "text", "text": f"{parts.pop()['text']}\n\n{added[0]['text']}"}
+            added[0] = {"type": "text", "text": f"{parts.pop()['text']}{by}{added[0]['text']}"}
         parts += added
     return parts
 

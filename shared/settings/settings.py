@@ -154,6 +154,11 @@ class EngineSettings(Group):
         "auto",
         description="Prompt format: auto, template, plain, or a family of docs/models.md",
     )
+    tools: Literal["auto", "template", "words", "refuse"] = Field(
+        "auto",
+        description="Format of tools: template (the model's own), words (in the system text, for any model), refuse, "
+        "or auto: template if it has tools and answers can be parsed, else words",
+    )
     context_length: int = Field(0, ge=0, description="Context limit in tokens; 0 uses the model's limit")
     device: str = Field(
         "auto",

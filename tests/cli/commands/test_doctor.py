@@ -40,7 +40,10 @@ def test_doctor_says_how_conversations_are_written_or_why_they_cannot_be(tmp_pat
     assert ok and "as plain text" in told and "User:" in told
     (folder / "chat_template.jinja").write_text(CHATML)
     ok, told = conversations(folder)
-    assert ok and "by its own chat template; no reasoning and no tool calls" in told and "<|im_end|>" in told
+    assert ok and "by its own chat template; no reasoning and JSON tool calls" in told and "<|im_end|>" in told
+    assert "tools are written in words" in told
+    ok, told = conversations(folder, "--tools", "template")
+    assert ok and "no tool calls are read; tools are refused" in told
     ok, told = conversations(folder, "--family", "nonsense")
     assert not ok and "'nonsense' is no family; choose one of auto" in told
 
