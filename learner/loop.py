@@ -13,7 +13,7 @@ from openclaw_rl.learner.batch import Batch, Batches
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory
-from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
+from openclaw_rl.learner.judge.selection import MOST_CANDIDATES, candidates_of
 from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.report import step_figures
@@ -255,14 +255,14 @@ class Learner:
         return msgspec.structs.replace(sample, hinted_prompts=prompts)
 
     async def _proposed(self, sample: Sample) -> Sequence[str]:
-        """The selected hint; or all proposed ones, if each token takes its own."""
+        """The selected hint; or all candidates, shortest first, if each token takes its own."""
         assert sample.hint is not None and sample.turn_id is not None
         if self._settings.learning.hint_selection != "overlap-token":
             return [sample.hint]
         judgement = await self._journal.judgement(sample.turn_id)
-        votes = judgement.votes if judgement else ()
-        proposed = dict.fromkeys([sample.hint, *(vote.hint for vote in votes if vote.hint)])
-        return list(proposed)[:MOST_CANDIDATES]
+        proposed = candidates_of(judgement.votes) if judgement else []
+        # The wish of a comment is no vote's; it comes first.
+        return (proposed if sample.hint in proposed else [sample.hint, *proposed])[:MOST_CANDIDATES]
 
     async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
         """Try a batch whose step fails twice, then reject it, so that learning continues without it."""
