@@ -33,7 +33,7 @@ from openclaw_rl.learner.judge.prompt import JudgePrompt
 from openclaw_rl.learner.main import check_code, check_start
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.extras import install_command
+from openclaw_rl.shared.extras import in_checkout, install_command
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.process import claim_port, is_loopback
 from openclaw_rl.shared.settings.cloud import CLOUDS
@@ -174,7 +174,8 @@ def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) 
         missing = ", ".join(name for name, version in versions.items() if not version)
         what = f"packages [{extra}]" if extra else "packages"
         command = install_command(extra)
-        how = command if extra in ("gpu", "wandb") else f"make setup installs them, or: {command}"
+        by_make = in_checkout() and extra not in ("gpu", "wandb")
+        how = f"make setup installs them, or: {command}" if by_make else command
         if not missing:
             yield Check(what, True, ", ".join(f"{name} {version}" for name, version in versions.items()))
         elif needed.get(extra):

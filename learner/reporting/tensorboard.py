@@ -14,8 +14,6 @@ from typing import Any
 from openclaw_rl.learner.reporting.report import SinkError
 from openclaw_rl.shared.extras import install_command
 
-INSTALL = f"the package tensorboard is missing; install it with: {install_command('tensorboard')}"
-
 
 class TensorBoard:
     """A `Sink`: one record of the file per version, so that it is complete or missing; the files know the last one."""
@@ -32,7 +30,8 @@ class TensorBoard:
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
-            raise SinkError(INSTALL) from error
+            how = install_command("tensorboard")
+            raise SinkError(f"the package tensorboard is missing; install it with: {how}") from error
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         try:
             last = self._last()

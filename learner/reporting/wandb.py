@@ -18,7 +18,6 @@ from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 
-INSTALL = f"the package wandb is missing; install it with: {install_command('wandb')}"
 INIT_SECONDS = 60.0
 
 
@@ -49,7 +48,8 @@ class WeightsAndBiases:
         try:
             import wandb
         except ImportError as error:
-            raise SinkError(INSTALL) from error
+            how = install_command("wandb")
+            raise SinkError(f"the package wandb is missing; install it with: {how}") from error
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._run = wandb.init(
