@@ -273,3 +273,27 @@ async def test_a_batch_of_one_token_trains_under_every_kind(moved: Moved) -> Non
     for kind in KINDS:
         metrics = await moved.metrics([one], **kind)
         assert metrics["weights/change"] > 0, kind
+
+
+OTHERS_LOSS = """
+import torch
+
+def compute_loss(policy_logits, reference_logits, rewards, advantages, config):
+    ratio = torch.exp(policy_logits - reference_logits)
+    return -(ratio * advantages).mean() * config.get("share", 0.5)
+"""
+
+
+async def test_a_loss_file_of_another_system_gets_the_sampled_tokens_of_policy_and_base(
+    moved: Moved, tmp_path: Path
+) -> None:
+    path = tmp_path / "custom_loss.py"
+    path.write_text(OTHERS_LOSS)
+    one = replace(sample(1, response=5), reward=-0.5)
+    base = plain.log_probs(moved.base, one.prompt_ids, one.response_ids, 1.0)
+    pairs = zip(student(moved, one), base, one.response_ids, strict=True)
+    ratios = [math.exp(mine[token] - theirs[token]) for mine, theirs, token in pairs]
+    assert max(abs(ratio - 1.0) for ratio in ratios) > 1e-3
+    metrics = await moved.metrics([one], custom_loss=str(path))
+    assert metrics["loss/custom"] == metrics["loss/total"] == close(0.5 * 0.5 * average(ratios))
+    assert metrics["gradient/norm"] > 0
