@@ -101,6 +101,11 @@ class Recipe(BaseModel):
         description="Number of likeliest tokens per position; topk-select trains on them, and overlap selections "
         "compare them",
     )
+    select_from: Literal["student", "teacher", "overlap"] = Field(
+        "student",
+        description="Model whose select_k likeliest tokens topk-select trains on: student (the policy before the "
+        "step), teacher, or the tokens that both have (overlap)",
+    )
     advantage_clip: float = Field(
         1.0, gt=0, description="Clip bound of a token's logprob difference between teacher and policy (topk-select)"
     )

@@ -104,9 +104,12 @@ class BatchLoss:
             ratio_cap=recipe.ratio_cap,
         )
 
-    def distillation(self, log_probs: Tensor, teacher: Tensor, old: Tensor | None = None) -> Tensor:
+    def distillation(
+        self, log_probs: Tensor, teacher: Tensor, old: Tensor | None = None, support: Tensor | None = None
+    ) -> Tensor:
         """The distillation's loss `[N]` from the policy's and the teacher's distributions: over the vocabulary, or over
-        K tokens and a tail. Under `select` over K tokens alone, with `old` the policy's before the step.
+        K tokens and a tail. Under `select` over K tokens alone, or those of them in `support` `[N, K]`, with `old` the
+        policy's before the step.
         """
         recipe = self._recipe
         if recipe.distillation != "select":
@@ -115,7 +118,7 @@ class BatchLoss:
         return losses.select_loss(
             log_probs,
             old,
-            losses.select_advantages(old, teacher, recipe.advantage_clip),
+            losses.select_advantages(old, teacher, recipe.advantage_clip, support),
             clip_low=recipe.clip_low,
             clip_high=recipe.clip_high,
         )

@@ -83,6 +83,11 @@ def needs_base(terms: frozenset[str]) -> bool:
 def needs_old(sample: Sample, recipe: Recipe) -> int:
     """The number of the policy's likeliest tokens before the step that must be known at each position of the answer."""
     hints = len(hints_of(sample, recipe))
-    selects = bool(hints) and recipe.distillation == "select" and not recipe.custom_loss
+    selects = selects_tokens(sample, recipe) and recipe.select_from != "teacher"
     compares = hints > 1 and recipe.hint_selection == "overlap-token"
     return recipe.select_k if selects or compares else 0
+
+
+def selects_tokens(sample: Sample, recipe: Recipe) -> bool:
+    """True if the sample learns from clipped differences of selected tokens (`select`)."""
+    return recipe.distillation == "select" and not recipe.custom_loss and bool(hints_of(sample, recipe))

@@ -180,6 +180,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "topk-of-the-teacher": {"distillation": "topk", "topk": 7},
     "topk-of-the-student": {"distillation": "topk", "topk": 7, "topk_from": "student"},
     "select": {"distillation": "select", "teacher": "live", "kl_base": 0.1, "aggregation": "sample"},
+    "select-of-the-teacher": {"distillation": "select", "select_from": "teacher"},
+    "select-of-both": {"distillation": "select", "select_from": "overlap", "hint_selection": "overlap-token"},
     "token": {"distillation": "token", "rewards": "all", "entropy": 0.05, "aggregation": "sample"},
     "binary": {"distillation": "none", "rewards": "all", "kl_base": 0.2, "entropy": 0.05},
     "live-teacher-hints-by-token": {"teacher": "live", "hint_selection": "overlap-token"},

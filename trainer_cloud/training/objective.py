@@ -257,7 +257,7 @@ class CloudObjective:
     def _distillation(self, logprobs: Tensor, target: CloudTarget, old: Tensor) -> Tensor:
         assert target.taught is not None, "the teacher is asked for this term"
         if self._recipe.distillation == "select":
-            return self._batch.distillation(logprobs, target.taught[:, :-1], old)
+            return self._batch.distillation(logprobs, target.taught[:, :-1], old, target.support)
         return self._batch.distillation(losses.with_tail(logprobs), target.taught)
 
     def _policy_loss(self, logprobs: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:

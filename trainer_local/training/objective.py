@@ -68,7 +68,8 @@ class LocalObjective:
             return self._batch.distillation(log_probs, _joined(targets, "teacher"))
         if recipe.distillation == "select":
             chosen = log_probs.gather(-1, _joined(targets, "ids"))
-            return self._batch.distillation(chosen, _joined(targets, "known"), _joined(targets, "old"))
+            support = _joined(targets, "support") if recipe.select_from == "overlap" else None
+            return self._batch.distillation(chosen, _joined(targets, "known"), _joined(targets, "old"), support)
         if recipe.topk_from == "teacher":
             ids, known = _joined(targets, "ids"), _joined(targets, "known")
         else:

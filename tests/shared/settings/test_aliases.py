@@ -75,6 +75,7 @@ def test_variables_of_other_systems(variable: str, value: str, setting: str, mea
         ("--rollout-batch-size 4", "batch_size", 4),
         ("--prm-m 3", "votes", 3),
         ("--majority-vote-n=3", "votes", 3),
+        ("--distill-subset-mode teacher", "select_from", "teacher"),
         ("--majority-vote-threshold 0.6", "judge_threshold", 0.6),
         ("--num-judge-workers 2", "judge_concurrency", 2),
         ("--num-judges 3", "votes", 3),

@@ -63,6 +63,8 @@ EXACT = {
     "combined, mean over samples": {"distillation": "token", "rewards": "all", "aggregation": "sample"},
     "topk, mean over samples": {"distillation": "topk", "topk": 7, "aggregation": "sample"},
     "select, mean over samples": {"distillation": "select", "rewards": "all", "select_k": 3, "aggregation": "sample"},
+    "select of the teacher": {"distillation": "select", "select_k": 3, "select_from": "teacher"},
+    "select of both": {"distillation": "select", "select_k": 5, "select_from": "overlap"},
     "select, narrow": {"distillation": "select", "advantage_clip": 0.3, "clip_low": 0.01, "clip_high": 0.01},
 }
 
@@ -85,6 +87,18 @@ WHOLE = {
     "one hint a token": {"hint_selection": "overlap-token", "select_k": 8},
     "one hint a token, by tokens": {"distillation": "token", "rewards": "all", "hint_selection": "overlap-token"},
     "one hint a token, selected": {"distillation": "select", "select_k": 5, "hint_selection": "overlap-token"},
+    "one hint a token, selected of the teacher": {
+        "distillation": "select",
+        "select_k": 5,
+        "select_from": "teacher",
+        "hint_selection": "overlap-token",
+    },
+    "one hint a token, selected of both": {
+        "distillation": "select",
+        "select_k": 5,
+        "select_from": "overlap",
+        "hint_selection": "overlap-token",
+    },
     "kl and entropy": {"kl_base": 0.3, "entropy": 0.05, "w_opd": 0.1},
     "entropy alone": {"distillation": "none", "rewards": "all", "entropy": 0.3, "w_anchor": 0.0},
     "colder teacher": {"distillation": "topk", "teacher_temperature": 0.7},

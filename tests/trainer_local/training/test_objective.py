@@ -81,9 +81,15 @@ async def test_as_many_tokens_as_there_are_is_the_whole_vocabulary(moved: Moved)
         assert metrics["loss/distill"] == pytest.approx(whole["loss/distill"], rel=1e-3)
 
 
-def selected(old: list[float], target: list[float], now: list[float], count: int, bound: float) -> float:
+def selected(
+    old: list[float], target: list[float], now: list[float], count: int, bound: float, source: str = "student"
+) -> float:
     """The published formula for one token, with its own widths of the clip."""
-    ids = plain.likeliest(old, count)
+    sets = {"student": plain.likeliest(old, count), "teacher": plain.likeliest(target, count)}
+    sets["overlap"] = [token for token in sets["student"] if token in sets["teacher"]]
+    ids = sets[source]
+    if not ids:
+        return 0.0
     shares = [math.exp(value) for value in plain.normalised([old[token] for token in ids])]
     total = 0.0
     for token, share in zip(ids, shares, strict=True):
@@ -104,6 +110,26 @@ async def test_clipped_differences_of_the_likeliest_tokens(moved: Moved, tmp_pat
             second.append(selected(mine, target, later, 3, 0.4))
     assert (await moved.metrics(UNEVEN, **recipe))["loss/distill"] == close(average(first))
     assert (await moved.metrics(UNEVEN, epochs=2, **recipe))["loss/distill"] == close(average(second))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("source", ["student", "teacher", "overlap"])
+async def test_the_support_set_is_the_students_the_teachers_or_what_both_have(
+    moved: Moved, tmp_path: Path, source: str, several: bool
+) -> None:
+    samples = UNEVEN if several else [replace(one, hinted_prompts=one.hinted_prompts[:1]) for one in UNEVEN]
+    recipe = {"distillation": "select", "select_k": 5, "select_from": source, "kl_base": 0.2}
+    after = await moved.after(samples, tmp_path / "after", **recipe)
+    first, second, sizes = [], [], []
+    for one in samples:
+        now = plain.log_probs(after, one.prompt_ids, one.response_ids)
+        for mine, target, later in zip(student(moved, one), teacher(moved.base, one), now, strict=True):
+            first.append(selected(mine, target, mine, 5, 1.0, source))
+            second.append(selected(mine, target, later, 5, 1.0, source))
+            sizes.append(len(set(plain.likeliest(mine, 5)) & set(plain.likeliest(target, 5))))
+    assert len(set(sizes)) > 1, "the sets must differ"
+    assert (await moved.metrics(samples, **recipe))["loss/distill"] == close(average(first))
+    assert (await moved.metrics(samples, epochs=2, **recipe))["loss/distill"] == close(average(second))
 
 
 async def test_the_published_hybrid_is_a_mean_over_answers_with_one_denominator(moved: Moved) -> None:
@@ -226,6 +252,8 @@ KINDS = [
     {"distillation": "select", "rewards": "all", "kl_base": 0.1},
     {"distillation": "none", "rewards": "all"},
     {"distillation": "select", "rewards": "all", "aggregation": "sample"},
+    {"distillation": "select", "select_from": "teacher", "hint_selection": "overlap-token", "kl_base": 0.1},
+    {"distillation": "select", "select_from": "overlap", "hint_selection": "overlap-token"},
 ]
 
 
