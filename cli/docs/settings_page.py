@@ -91,6 +91,8 @@ give one setting different values, the error names both. A flag in the tables ab
 |---|---|
 """
 
+_NO_MODEL = "the data folder's policy; in a new folder smollm2, or tiny if smollm2 was not fetched"
+
 
 def page() -> str:
     """The complete page."""
@@ -107,7 +109,7 @@ def _tables(names: Iterable[str], *, prefix: str = "") -> Iterator[str]:
         if setting.group != group:
             group = setting.group
             yield _TABLE.format(title=prefix + TITLES[group])
-        default = "the shipped policy" if setting.field.default == str(EMBEDDED_POLICY) else setting.field.default
+        default = _NO_MODEL if setting.field.default == str(EMBEDDED_POLICY) else setting.field.default
         shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
         meaning = (setting.field.description or "").replace("|", "\\|") + _choices(setting.field.annotation)
         yield f"| `{name}` | `--{flag_of(name)}` | {shown} | {meaning}{_bounds(name)} |\n"

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import CLOUDS, CloudSettings, cloud_defaults
 from openclaw_rl.shared.settings.gpu import GpuSettings
@@ -20,13 +21,14 @@ from openclaw_rl.shared.settings.group import Address, Group, Key, Url
 from openclaw_rl.shared.settings.learning import GuardSettings, JudgeSettings, LearningSettings
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import parse_aliases
+from openclaw_rl.shared.settings.named_models import TINY, model_path
 from openclaw_rl.shared.settings.turn_rules import parse_rules
 
 PREFIX = "OPENCLAW_RL_"
 FLAGS = {"model_name": "served-model-name"}
 """Settings whose flag is not their name with dashes: `--model-name` means the policy's folder elsewhere."""
 
-EMBEDDED_POLICY = Path(__file__).resolve().parents[2] / "trainer_local" / "embedded" / "policy"
+EMBEDDED_POLICY = TINY.path
 
 
 class ServeSettings(Group):
@@ -146,8 +148,8 @@ class EngineSettings(Group):
     )
     model: str = Field(
         str(EMBEDDED_POLICY),
-        description="Policy: a Hugging Face folder or hub name; with a cloud backend the provider's name of a base "
-        "model",
+        description="Policy: smollm2 or tiny (docs/models.md), a Hugging Face folder or hub name; with a cloud backend "
+        "the provider's name of a base model",
     )
     tokenizer: str = Field("", description="Tokenizer: a folder or hub name, if not the policy's own")
     family: str = Field(
@@ -173,6 +175,14 @@ class EngineSettings(Group):
     )
     max_versions: int = Field(4, ge=2, alias="engine_max_versions", exclude=True)
     """No setting: versions the engine keeps in memory, including the base."""
+
+    @field_validator("model", mode="after")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        try:
+            return model_path(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
 
     @field_validator("device", mode="after")
     @classmethod

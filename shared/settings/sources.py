@@ -24,11 +24,13 @@ from openclaw_rl.shared.settings.cloud import cloud_defaults
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import SETTING as MODEL_ALIASES
 from openclaw_rl.shared.settings.model_aliases import from_table
+from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, default_model
 from openclaw_rl.shared.settings.settings import PREFIX, SETTINGS, Settings, flag_of, flatten
 from openclaw_rl.shared.settings.turn_rules import SETTING as TURN_RULES
 
 FILE = "openclaw-rl.toml"
 FILE_VARIABLE = "OPENCLAW_RL_CONFIG"
+_NO_SETTINGS = {FILE_VARIABLE, PARENT_VARIABLE, CACHE_VARIABLE}
 REMOVED = Path(__file__).with_name("removed.toml")
 BY_FLAG = {flag_of(name): name for name in SETTINGS}
 
@@ -80,8 +82,9 @@ def load(
     """The settings, and for each the place that decided it (`default` or the name as written there).
 
     `flags` as `parse_flags` gives them; `file` defaults to OPENCLAW_RL_CONFIG, then to `openclaw-rl.toml` in this
-    folder. Raises `ConfigError` naming setting, value and source when a value is out of bounds, a name is unknown, two
-    aliases disagree, or a flag or key of the file is an alias without a counterpart.
+    folder. If nothing names a `model`, a policy on this machine is `default_model`. Raises `ConfigError` naming
+    setting, value and source when a value is out of bounds, a name is unknown, two aliases disagree, or a flag or key
+    of the file is an alias without a counterpart.
     """
     said = _read_all(flags, os.environ if environ is None else environ, file)
     for use in said.uses:
@@ -96,9 +99,12 @@ def load(
     sources |= dict.fromkeys(cloud_defaults(backend, method), f"default of {backend}")
     sources |= {name: source for name, (_, source) in own.items()}
     try:
-        return Settings(**{name: value for name, (value, _) in own.items()}), sources
+        settings = Settings(**{name: value for name, (value, _) in own.items()})
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(error, sources))) from error
+    if "model" not in own and not settings.engine.is_cloud:
+        settings = settings.replace(model=str(default_model(settings.serve.data).path))
+    return settings, sources
 
 
 def notes(
@@ -241,7 +247,7 @@ def _unique(pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _own_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     for variable, value in environ.items():
-        if not variable.startswith(PREFIX) or variable in {FILE_VARIABLE, PARENT_VARIABLE} or not value:
+        if not variable.startswith(PREFIX) or variable in _NO_SETTINGS or not value:
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name not in SETTINGS:

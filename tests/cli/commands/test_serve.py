@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE
 from tests.processes import HTTP, ROOT, Engine
 
 
@@ -37,7 +38,8 @@ def command(*arguments: str, python: str = sys.executable) -> list[str]:
 
 def environment() -> dict[str, str]:
     names = ("HOST", "PORT", "OPENCLAW_RL_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"PYTHONPATH": str(ROOT)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    return kept | {"PYTHONPATH": str(ROOT), CACHE_VARIABLE: os.environ[CACHE_VARIABLE]}
 
 
 class Served:
