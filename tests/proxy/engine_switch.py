@@ -25,7 +25,7 @@ class Wire(ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """Where the engine seems to be."""
+        """The address at which the engine seems to be."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def cut(self) -> None:

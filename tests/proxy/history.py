@@ -1,4 +1,4 @@
-"""A client's history as those who wrote it know it, and what it says, told without the proxy's own eyes."""
+"""A client's history as its authors know it, and its words, read without the proxy's own code."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Item:
 
 
 def form(items: Sequence[Item]) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
-    """What a history says, without all that clients add, drop, split, merge and space out."""
+    """The words of a history, without all that clients add, drop, split, merge and space out."""
     runs: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
     for item in items:
         if item.speaker == "context" or (item.role == "assistant" and not item.calls and not item.text.strip()):

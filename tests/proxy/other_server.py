@@ -14,7 +14,7 @@ TEXT = ("The other ", "model ", "answers.")
 
 
 class OtherServer:
-    """What it was asked (`requests`, with their headers), and how it behaves: `mode` is `text`, `call`, `refuse`,
+    """A scripted provider: its `requests`, with their headers, and its behaviour: `mode` is `text`, `call`, `refuse`,
     `silent`, `break`, `nothing` (an empty answer) or `page` (something else altogether).
     """
 

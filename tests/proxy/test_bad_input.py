@@ -1,4 +1,4 @@
-"""What a client can get wrong: always a clear error in OpenAI's shape, never a 500, and the service goes on."""
+"""Mistakes of clients: always a clear error in OpenAI's shape, never a 500, and the service continues."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_session_id_that_is_none(service: Proxy) -> None:
     "headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic dGVzdA=="}, {"x-api-key": "wrong"}]
 )
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models", "/rl/status", "/metrics", "/nowhere"])
-def test_without_the_key_nothing_is_told(service: Proxy, headers: dict[str, str], path: str) -> None:
+def test_without_the_key_nothing_is_disclosed(service: Proxy, headers: dict[str, str], path: str) -> None:
     response = HTTP.get(service.url + path, headers=headers)
     assert refused(response, 401)["code"] == "invalid_api_key"
     assert response.headers["www-authenticate"] == "Bearer"
@@ -164,7 +164,7 @@ def test_routes_and_methods_that_do_not_exist(service: Proxy) -> None:
         assert (batches["type"], batches["error"]["type"]) == ("error", "not_found_error")
 
 
-def test_a_body_of_forty_megabytes_is_refused_and_its_sender_told(service: Proxy) -> None:
+def test_a_body_of_forty_megabytes_is_refused_and_its_sender_informed(service: Proxy) -> None:
     body = b'{"messages": "' + b"x" * (40 << 20) + b'"}'
     with service.client() as client:
         assert refused(client.post("/v1/chat/completions", content=body), 413)["code"] == "request_too_large"
@@ -206,7 +206,7 @@ def test_hostile_histories_are_answered_in_time(service: Proxy) -> None:
 
 
 def cpu_seconds(service: Proxy) -> float:
-    """What the proxy has used so far: unlike the time on the clock, the same on a busy machine."""
+    """CPU time of the proxy so far: unlike the time on the clock, the same on a busy machine."""
     times = psutil.Process(service.process.pid).cpu_times()
     return times.user + times.system
 

@@ -1,4 +1,4 @@
-"""Conversations through the whole proxy: the next prompt goes on from the very tokens that were sampled."""
+"""Conversations through the whole proxy: the next prompt continues the very tokens that were sampled."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def turns(service: ProxyService, *turn_ids: str) -> list[Turn]:
     return [turn for turn in found if turn is not None]
 
 
-def goes_on(parent: Turn, turn: Turn) -> bool:
+def continues(parent: Turn, turn: Turn) -> bool:
     sampled = [*parent.prompt_ids, *parent.response_ids]
     return list(turn.prompt_ids[: len(sampled)]) == sampled
 
@@ -66,7 +66,7 @@ def count(metrics: str, how: str, why: str = "") -> int:
     return next((int(float(line[len(label) :])) for line in metrics.splitlines() if line.startswith(label)), 0)
 
 
-async def test_a_tool_result_goes_on_from_the_sampled_call(policy_folder: Path, tmp_path: Path) -> None:
+async def test_a_tool_result_continues_from_the_sampled_call(policy_folder: Path, tmp_path: Path) -> None:
     async with scripted_service(policy_folder, tmp_path, CALL, engine=Letters) as (client, service, engine):
         history = [SYSTEM, {"role": "user", "content": "Read it."}]
         answer, first = await ask(client, *history)
@@ -77,7 +77,7 @@ async def test_a_tool_result_goes_on_from_the_sampled_call(policy_folder: Path, 
         history += [answer, {"role": "user", "content": "Thanks."}]
         _, third = await ask(client, *history)
         one, two, three = await turns(service, first, second, third)
-        assert goes_on(one, two) and goes_on(two, three)
+        assert continues(one, two) and continues(two, three)
         decode = service.prompter.decode
         assert decode(three.prompt_ids).count(CALL + "<|im_end|>\n") == 1
         rendered = service.prompter.tokenizer.encode_prompt(decode(three.prompt_ids))
@@ -157,7 +157,7 @@ async def test_a_floating_message_costs_the_continuation_and_not_the_tokens(
         answer, first = await ask(client, *history, floating())
         _, second = await ask(client, *history, answer, RESULT, floating())
         one, two = await turns(service, first, second)
-        assert two.parent_turn_id == one.turn_id and not goes_on(one, two)
+        assert two.parent_turn_id == one.turn_id and not continues(one, two)
         ids, sampled = list(two.prompt_ids), list(one.response_ids)
         assert any(ids[place : place + len(sampled)] == sampled for place in range(len(ids)))
         assert count(service.metrics.render().decode(), "kept") == 1
@@ -177,10 +177,10 @@ async def test_several_answers_can_each_be_continued(policy_folder: Path, tmp_pa
         (turn,) = await turns(service, next_one)
         assert turn.parent_turn_id in both
         (parent,) = await turns(service, str(turn.parent_turn_id))
-        assert goes_on(parent, turn)
+        assert continues(parent, turn)
 
 
-async def test_what_is_forgotten_or_not_kept_is_not_in_memory(policy_folder: Path, tmp_path: Path) -> None:
+async def test_a_turn_that_is_forgotten_or_not_kept_is_not_in_memory(policy_folder: Path, tmp_path: Path) -> None:
     async with scripted_service(policy_folder, tmp_path, "Ninety.", engine=Letters) as (client, service, _):
         client.headers["x-session-id"] = "gone"
         answer, _ = await ask(client, SYSTEM, {"role": "user", "content": "How many?"})
@@ -206,7 +206,7 @@ def test_a_conversation_with_the_real_policy_is_never_tokenized_again(service: P
             message = response.json()["choices"][0]["message"]
             if parent is not None:
                 assert turn.parent_turn_id == parent.turn_id
-                assert goes_on(parent, turn)
+                assert continues(parent, turn)
             parent = turn
             history += [{"role": "assistant", "content": message["content"]}, {"role": "user", "content": "And why?"}]
         after = service.client().get("/metrics").text
@@ -214,7 +214,7 @@ def test_a_conversation_with_the_real_policy_is_never_tokenized_again(service: P
 
 
 @pytest.mark.parametrize("choice", ["auto", "required"])
-def test_a_tool_call_of_the_real_policy_is_gone_on_from(service: Proxy, choice: str) -> None:
+def test_a_tool_call_of_the_real_policy_is_continued(service: Proxy, choice: str) -> None:
     history: list[dict[str, Any]] = [{"role": "user", "content": "Read the file notes.md please."}]
     body = {"model": "policy", "tools": [TOOL], "temperature": 0.0, "max_tokens": 60}
     with service.client(**{"x-session-id": f"bridged-{choice}"}) as client:
@@ -224,10 +224,10 @@ def test_a_tool_call_of_the_real_policy_is_gone_on_from(service: Proxy, choice: 
         second = client.post(CHAT, json=body | {"messages": history})
     parent, turn = (service.journal().turn(one.headers["x-openclaw-rl-turn"]) for one in (first, second))
     assert parent is not None and turn is not None
-    assert turn.parent_turn_id == parent.turn_id and goes_on(parent, turn)
+    assert turn.parent_turn_id == parent.turn_id and continues(parent, turn)
 
 
-async def test_a_conversation_of_a_proxy_that_died_goes_on_from_its_next_answer(
+async def test_a_conversation_of_a_proxy_that_died_continues_from_its_next_answer(
     policy_folder: Path, tmp_path: Path
 ) -> None:
     async with scripted_service(policy_folder, tmp_path, "Ninety baskets.", engine=Letters) as (client, service, _):
@@ -238,8 +238,8 @@ async def test_a_conversation_of_a_proxy_that_died_goes_on_from_its_next_answer(
         answer, second = await ask(client, *history)
         _, third = await ask(client, *history, answer, {"role": "user", "content": "So?"})
         one, two, three = await turns(service, first, second, third)
-        assert two.parent_turn_id == one.turn_id and not goes_on(one, two)
-        assert goes_on(two, three)
+        assert two.parent_turn_id == one.turn_id and not continues(one, two)
+        assert continues(two, three)
         assert count(service.metrics.render().decode(), "rendered", "parent not in memory") == 1
 
 

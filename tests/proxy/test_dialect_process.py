@@ -66,8 +66,8 @@ def test_a_proxy_that_ends_takes_it_along_even_while_it_loads(start_proxy: Calla
     assert not alive(adapter)
 
 
-async def test_where_a_module_is_missing_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_rl.proxy.dialects.process.NEEDED", ("a_module_nobody_has",))
-    with pytest.raises(RequestError, match=r"a_module_nobody_has.*pip install -e '\.\[dialects\]'") as refused:
+async def test_without_a_module_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openclaw_rl.proxy.dialects.process.NEEDED", ("a_missing_module",))
+    with pytest.raises(RequestError, match=r"a_missing_module.*pip install -e '\.\[dialects\]'") as refused:
         await AdapterProcess().ready()
     assert refused.value.status == 501

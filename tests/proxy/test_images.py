@@ -1,4 +1,4 @@
-"""Images through the proxy to an engine that takes them, and into the turn; refused where nobody could see them."""
+"""Images through the proxy to an engine that takes them, and into the turn; refused where no model could see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine at a provider gets of a conversation, and what is kept of it here."""
+"""Conversations with an engine at a provider: the redacted text that it gets, and the text that is kept here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from openclaw_rl.shared.redaction.redactor import Redactor
 from tests.proxy.other_server import KEY as OTHER_KEY
 from tests.proxy.other_server import run_other_server
 from tests.proxy.scripted_engine import scripted_service
-from tests.proxy.test_bridged import SYSTEM, Letters, ask, goes_on, turns
+from tests.proxy.test_bridged import SYSTEM, Letters, ask, continues, turns
 
 KEY = f"ghp_{'a1B2' * 9}"
 
@@ -38,10 +38,10 @@ async def test_a_scripted_engine_gets_no_secret_and_the_journal_keeps_what_was_s
         assert KEY not in sent and "Log in with [SECRET]" in sent
         assert before.messages[-1]["content"] == f"Log in with {KEY}"
         assert "1 SECRET" in before.error and before.untrainable == ""
-        assert after.parent_turn_id == before.turn_id and goes_on(before, after)
+        assert after.parent_turn_id == before.turn_id and continues(before, after)
 
 
-async def test_the_next_prompt_goes_on_from_an_answer_with_something_like_a_secret_of_a_scripted_engine(
+async def test_the_next_prompt_continues_an_answer_with_something_like_a_secret_of_a_scripted_engine(
     policy_folder: Path, tmp_path: Path
 ) -> None:
     outgoing, says = Outgoing(Redactor(personal=False)), 'Set password = "correct-horse".'
@@ -54,11 +54,11 @@ async def test_the_next_prompt_goes_on_from_an_answer_with_something_like_a_secr
         assert first["content"] == says
         _, two = await ask(client, SYSTEM, user("How?"), first, user("Thanks"))
         before, after = await turns(service, one, two)
-        assert goes_on(before, after) and after.error == ""
+        assert continues(before, after) and after.error == ""
         outgoing._said.clear()  # as after a restart
         _, three = await ask(client, SYSTEM, user("How?"), first, user("Thanks a lot"))
-        (anew,) = await turns(service, three)
-        assert 'password = "[SECRET]"' in service.prompter.decode(list(anew.prompt_ids))
+        (rendered,) = await turns(service, three)
+        assert 'password = "[SECRET]"' in service.prompter.decode(list(rendered.prompt_ids))
 
 
 async def test_a_model_elsewhere_gets_no_secret_and_one_on_this_machine_gets_it(

@@ -33,12 +33,12 @@ async def test_an_answer_without_a_ratio_is_recorded_as_one(
     async with scripted_service(policy_folder, tmp_path, "Seven.", engine=FarEngine) as (client, service, _):
         body = {"model": "policy", "messages": [{"role": "user", "content": "3 + 4?"}], "temperature": temperature}
         answer = (await client.post("/v1/chat/completions", json=body)).json()
-        told = (await client.get(f"/rl/turns/{answer['id']}")).json()
-        turn = await service.journal.turn(told["turn"]["turn_id"])
+        explained = (await client.get(f"/rl/turns/{answer['id']}")).json()
+        turn = await service.journal.turn(explained["turn"]["turn_id"])
         assert turn is not None
         assert (turn.sampling.temperature, turn.sampling.unscaled) == (temperature, temperature != 1)
         reason = "sampled at temperature 0.7 by an engine that reports its logprobs at 1" if temperature != 1 else ""
-        assert told["no_ratio"] == reason
+        assert explained["no_ratio"] == reason
 
 
 async def test_trouble_of_the_engine_is_shown(policy_folder: Path, tmp_path: Path) -> None:

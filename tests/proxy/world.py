@@ -35,7 +35,7 @@ ACTIONS = (
 
 
 class Action(NamedTuple):
-    """What one client does: `number` chooses among places in its history, `words` its text, `answer` what it gets."""
+    """An action of one client: `number` chooses among places in its history, `words` its text, `answer` its answer."""
 
     client: int
     name: str
@@ -103,7 +103,7 @@ class World:
         await self.check_journal()
 
     async def _prepare(self, action: Action) -> tuple[Client, Action, list[Item], Kind] | None:
-        """What a client does to its history, and the request that comes of it."""
+        """Change a client's history, and make the request that comes of it."""
         client = self.clients[action.client % len(self.clients)]
         history, number = client.history, action.number
         spoken = Item("person", TEXTS[action.words % len(TEXTS)])
@@ -283,19 +283,19 @@ class World:
         assert (placement.words.role, placement.words.text) == (role, text), "words that did not follow"
 
     def asked_before(self, request: Request, index: int, known: Sequence[Request]) -> bool:
-        """Whether the session knows what was answered where the history has the answer at `index`."""
+        """Return whether the session knows what was answered where the history has the answer at `index`."""
         before = list(itertools.dropwhile(lambda item: item.role == "assistant", reversed(request.history[:index])))
         asked = form(before[::-1])
         session_id = request.asked.placement.session_id
         return any(one.session[0] == session_id and form(one.history) == asked for one in known)
 
     def intact(self, request: Request, index: int, source: Request) -> bool:
-        """Whether the history still shows what the turn, from which the answer there was taken, was asked."""
+        """Return whether the history still shows the request of the turn from which the answer there was taken."""
         assert source.answer is not None
         return exchange(request.history[: index + 1]) == exchange([*source.history, source.answer])
 
     async def check_journal(self) -> None:
-        """What the journal holds in the end."""
+        """Check the contents of the journal in the end."""
         turns = {request.turn_id: request for request in self.requests}
         stored = 0
         given: list[str] = []
@@ -333,7 +333,7 @@ class World:
 
 
 def may_continue(request: Request, other: Request) -> bool:
-    """What kinds and named sessions allow."""
+    """Return whether kinds and named sessions allow a continuation."""
     named = request.asked.placement.source in ("header", "runtime", "body")
     if request.kind == "main" and other.kind != "main":
         return False
@@ -342,7 +342,7 @@ def may_continue(request: Request, other: Request) -> bool:
 
 
 def same(one: Request, other: Request) -> bool:
-    """Whether nobody could tell two turns apart by what they say."""
+    """Return whether two turns have the same words."""
     assert one.answer is not None and other.answer is not None
     return form([*one.history, one.answer]) == form([*other.history, other.answer])
 

@@ -24,7 +24,7 @@ def test_each_answer_is_a_turn_of_its_own(service: Proxy, stream: bool) -> None:
         question, n=3, seed=5, stream=stream, stream_options={"include_usage": True} if stream else None, logprobs=True
     )
     assert response.status_code == 200
-    texts, reasons, told = [""] * 3, [""] * 3, [0] * 3
+    texts, reasons, token_counts = [""] * 3, [""] * 3, [0] * 3
     if stream:
         lines = [line[6:] for line in response.text.split("\n\n") if line.startswith("data: ")]
         assert lines[-1] == "[DONE]"
@@ -33,7 +33,7 @@ def test_each_answer_is_a_turn_of_its_own(service: Proxy, stream: bool) -> None:
         for choice in (choice for chunk in chunks for choice in chunk["choices"]):
             texts[choice["index"]] += choice["delta"].get("content") or ""
             reasons[choice["index"]] += choice["finish_reason"] or ""
-            told[choice["index"]] += len((choice["logprobs"] or {"content": []})["content"])
+            token_counts[choice["index"]] += len((choice["logprobs"] or {"content": []})["content"])
         identity = chunks[0]["id"]
         assert {chunk["id"] for chunk in chunks} == {identity}
     else:
@@ -42,12 +42,12 @@ def test_each_answer_is_a_turn_of_its_own(service: Proxy, stream: bool) -> None:
         for choice in body["choices"]:
             texts[choice["index"]] = choice["message"]["content"]
             reasons[choice["index"]] = choice["finish_reason"]
-            told[choice["index"]] = len(choice["logprobs"]["content"])
+            token_counts[choice["index"]] = len(choice["logprobs"]["content"])
     turns = turns_of(service, response.headers)
     assert response.headers["x-openclaw-rl-turn"] == turns[0].turn_id == identity.replace("chatcmpl-", "turn_")
     assert [turn.answer["content"] for turn in turns] == texts
     assert [turn.finish_reason for turn in turns] == reasons
-    assert all(len(turn.logprobs) - count in (0, 1) for turn, count in zip(turns, told, strict=True))
+    assert all(len(turn.logprobs) - count in (0, 1) for turn, count in zip(turns, token_counts, strict=True))
     assert [turn.sampling.seed for turn in turns] == [5, 6, 7]
     assert len({turn.session_id for turn in turns}) == 1
     assert usage["completion_tokens"] == sum(len(turn.response_ids) for turn in turns)

@@ -1,4 +1,4 @@
-"""Side turns and the fallback: another model answers, the client gets an answer, and the operator is told why.
+"""Side turns and the fallback: another model answers, the client gets an answer, and the operator sees why.
 
 The other model is a scripted OpenAI-compatible server; LiteLLM, which asks it, is the real one.
 """
@@ -44,7 +44,7 @@ def other() -> Iterator[OtherServer]:
 
 
 @pytest.fixture(autouse=True)
-def anew(other: OtherServer) -> None:
+def reset_server(other: OtherServer) -> None:
     """Each test begins with a server that answers and was asked nothing."""
     other.mode = "text"
     other.requests.clear()
@@ -53,7 +53,7 @@ def anew(other: OtherServer) -> None:
 
 @pytest.fixture(scope="module")
 def wire(engine_server: Engine) -> Iterator[Wire]:
-    """What leads to the engine."""
+    """The connection to the engine."""
     with run_wire(engine_server.port) as found:
         yield found
 
@@ -126,8 +126,8 @@ def test_a_streamed_side_turn_and_its_tool_call(routed: Proxy, other: OtherServe
     body = {"messages": says("Name it."), "stream_options": {"include_usage": True}}
     response, chunks = streamed(routed, body, SIDE)
     assert unquote(response.headers[CREDIT]) == "answered by side_model openai/small"
-    told = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]]
-    assert "".join(told) == ANSWER and len([text for text in told if text]) == 3
+    contents = [chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"]]
+    assert "".join(contents) == ANSWER and len([text for text in contents if text]) == 3
     assert chunks[-1]["usage"]["total_tokens"] == 15
     other.mode = "call"
     body = {"messages": says("Look."), "tools": [TOOL], "tool_choice": "required"}
@@ -160,23 +160,23 @@ def test_a_side_turn_with_a_schema_that_the_policy_cannot_be_held_to_goes_to_the
         side = client.post("/v1/messages", json=body, headers=SIDE)
         main = client.post("/v1/messages", json=body)
         other.mode = "refuse"
-        nobody = client.post("/v1/messages", json=body, headers=SIDE)
+        unanswered = client.post("/v1/messages", json=body, headers=SIDE)
     assert side.json()["content"] == [{"type": "text", "text": ANSWER}]
     why = "the policy cannot be held to the schema that is asked for"
     assert unquote(side.headers[CREDIT]) == f"answered by side_model openai/small; {why}"
     assert other.requests[0]["response_format"]["json_schema"]["schema"] == schema
-    for refused in (main, nobody):
+    for refused in (main, unanswered):
         assert refused.status_code == 400 and "hold answers to a schema" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("mode", ["refuse", "break"])
-def test_where_the_side_model_fails_the_policy_answers_and_the_reason_is_told(
+def test_the_policy_answers_for_a_failed_side_model_and_the_reason_is_reported(
     routed: Proxy, other: OtherServer, mode: str
 ) -> None:
     other.mode = mode
     stream = {"stream": True} if mode == "break" else {}
     response = routed.chat(says(f"Name it, {mode}."), headers=SIDE, **stream)
-    if mode == "break":  # its answer had begun: nobody else can go on with it
+    if mode == "break":  # its answer had begun: no other model can continue it
         assert "other_model_error" in response.text and "[DONE]" not in response.text
         return
     assert response.status_code == 200 and CREDIT not in response.headers
@@ -184,8 +184,8 @@ def test_where_the_side_model_fails_the_policy_answers_and_the_reason_is_told(
     assert turn is not None and len(turn.response_ids) and "side_model openai/small failed" in turn.error
     with routed.client() as client:
         report, metrics = client.get("/rl/status").json(), client.get("/metrics").text
-    told = report["other_models"]["side_model"]
-    assert told["model"] == "openai/small" and told["failed"] >= 1 and "Incorrect API key" in told["last_failure"]
+    status = report["other_models"]["side_model"]
+    assert status["model"] == "openai/small" and status["failed"] >= 1 and "Incorrect API key" in status["last_failure"]
     assert 'openclaw_rl_other_models_total{outcome="failed",role="side_model"}' in metrics
     log = routed.log.read_text()
     assert "side_model openai/small failed" in log
@@ -224,7 +224,7 @@ def test_while_the_engine_is_away_the_fallback_answers_and_nothing_of_it_is_trai
     assert turn is not None and following is not None
     assert (turn.kind, turn.status, len(turn.response_ids)) == ("main", "complete", 0)
     assert "the engine is away" in turn.error
-    assert following.parent_turn_id == turn.turn_id, "the conversation goes on"
+    assert following.parent_turn_id == turn.turn_id, "the conversation continues"
     assert turn.turn_id not in [one.turn_id for one in routed.journal().unjudged(100)]
     assert routed.journal().status()["quarantined"]["answered by fallback_model openai/big, not by the policy"] == 2
     with routed.client() as client:
@@ -241,7 +241,7 @@ class ScriptedOther(OtherModel):
         self.fails = fails
 
     async def ask(self, request: ChatRequest) -> AsyncIterator[dict[str, Any]]:
-        """What it was told to say."""
+        """Stream the scripted answer."""
         if self.fails:
             raise OtherModelFailed("It failed.", reason=self.fails)
         yield {"content": "Instead."}
@@ -280,15 +280,15 @@ async def test_with_a_scripted_model_an_engine_that_vanishes_before_the_first_to
         service.others.fallback = ScriptedOther()
         await service.watch.refresh()
         response = await client.post(CHAT, json=body, timeout=60.0)
-        told = response.json()
-        assert [choice["message"]["content"] for choice in told["choices"]] == ["Instead."] * choices
-        assert told["usage"]["completion_tokens"] == 3 * choices
+        completion = response.json()
+        assert [choice["message"]["content"] for choice in completion["choices"]] == ["Instead."] * choices
+        assert completion["usage"]["completion_tokens"] == 3 * choices
         credit = unquote(response.headers[CREDIT])
         assert credit == "answered by fallback_model scripted; the engine is away: gone"
         engine.hangs = False
         service.others.fallback = ScriptedOther(fails="secret reasons")
-        nobody = await client.post(CHAT, json=body)
-        assert nobody.status_code == 503 and "gone" in nobody.text and "secret" not in nobody.text
+        unanswered = await client.post(CHAT, json=body)
+        assert unanswered.status_code == 503 and "gone" in unanswered.text and "secret" not in unanswered.text
         service.others.fallback = ScriptedOther()
         pinned = await client.post(CHAT, json=body | {"model": "policy@0"})
         assert pinned.status_code == 503 and CREDIT not in pinned.headers
@@ -315,8 +315,8 @@ async def test_a_side_turn_that_is_too_long_for_the_policy_goes_to_a_scripted_si
         pinned = await client.post(CHAT, json=body | {"model": "policy@0"}, headers=SIDE)
         assert pinned.status_code == 400
         service.others.side = ScriptedOther("side_model", fails="no")
-        nobody = await client.post(CHAT, json=body, headers=SIDE)
-        assert nobody.status_code == 400 and nobody.json()["error"]["code"] == "context_length_exceeded"
+        unanswered = await client.post(CHAT, json=body, headers=SIDE)
+        assert unanswered.status_code == 400 and unanswered.json()["error"]["code"] == "context_length_exceeded"
 
 
 async def test_a_schema_that_no_engine_was_asked_about_goes_to_a_scripted_fallback(

@@ -19,9 +19,9 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 def test_without_litellm_it_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("openclaw_rl.proxy.dialects.process.NEEDED", ("a_module_nobody_has",))
+    monkeypatch.setattr("openclaw_rl.proxy.dialects.process.NEEDED", ("a_missing_module",))
     check_installed(Settings(data=tmp_path))
-    with pytest.raises(ConfigError, match=r"a_module_nobody_has.*pip install -e '\.\[dialects\]'"):
+    with pytest.raises(ConfigError, match=r"a_missing_module.*pip install -e '\.\[dialects\]'"):
         check_installed(Settings(data=tmp_path, fallback_model="openai/big"))
 
 

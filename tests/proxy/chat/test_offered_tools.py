@@ -1,4 +1,4 @@
-"""Tool calls reach a client only if it offered the tool; what the policy invents is told as text and recorded so."""
+"""Tool calls reach a client only if it offered the tool; an invented call is passed on as text and recorded so."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANY = [tool(name, "value") for name in ("zebra_count", "q7_lookup", "read", "re
 
 async def ask(says: str, policy: Path, data: Path, *, cut: bool = False, **body: Any) -> list[dict[str, Any]]:
     """The message and finish reason that a client gets, streamed and plain, with the recorded turn."""
-    told = []
+    replies = []
     async with scripted_service(policy, data, says) as (client, service, engine):
         engine.cut = cut
         for stream in (False, True):
@@ -37,8 +37,8 @@ async def ask(says: str, policy: Path, data: Path, *, cut: bool = False, **body:
             heard = assembled(response.text) if stream else plain(response.json())
             turn = await service.journal.turn(response.headers["x-openclaw-rl-turn"])
             assert turn is not None
-            told.append({**heard, "turn": turn})
-    return told
+            replies.append({**heard, "turn": turn})
+    return replies
 
 
 def plain(body: dict[str, Any]) -> dict[str, Any]:
@@ -66,17 +66,17 @@ def assembled(text: str) -> dict[str, Any]:
     return {"content": content, "calls": [(names[i], arguments[i]) for i in names], "finish": finish}
 
 
-async def test_an_invented_tool_is_told_as_text_by_a_scripted_engine(policy_folder: Path, tmp_path: Path) -> None:
-    for told in await ask(f"Let me see.\n{INVENTED}", policy_folder, tmp_path):
-        assert told["calls"] == [] and told["finish"] == "stop"
-        assert told["content"] == f"Let me see.\n{INVENTED}"
-        turn = told["turn"]
+async def test_an_invented_tool_is_passed_on_as_text_by_a_scripted_engine(policy_folder: Path, tmp_path: Path) -> None:
+    for reply in await ask(f"Let me see.\n{INVENTED}", policy_folder, tmp_path):
+        assert reply["calls"] == [] and reply["finish"] == "stop"
+        assert reply["content"] == f"Let me see.\n{INVENTED}"
+        turn = reply["turn"]
         assert turn.answer == {"role": "assistant", "content": f"Let me see.\n{INVENTED}"}
         assert "'cat_file'" in turn.error and "not among the tools" in turn.error
         assert (turn.status, turn.finish_reason, turn.untrainable) == ("complete", "stop", "")
 
 
-async def test_offered_calls_beside_an_invented_one_stay_calls_by_a_scripted_engine(
+async def test_offered_calls_next_to_an_invented_one_stay_calls_by_a_scripted_engine(
     policy_folder: Path, tmp_path: Path
 ) -> None:
     read = ("read", '{"path": "notes.txt"}')
@@ -88,18 +88,18 @@ async def test_offered_calls_beside_an_invented_one_stay_calls_by_a_scripted_eng
             f"Now:\n{INVENTED}\n{INVENTED}\n{INVENTED}",
         ),
     ):
-        for told in await ask(says, policy_folder, tmp_path):
-            assert told["calls"] == [read, read] and told["finish"] == "tool_calls"
-            assert told["content"] == content
-            assert [call["name"] for call in told["turn"].answer["tool_calls"]] == ["read", "read"]
+        for reply in await ask(says, policy_folder, tmp_path):
+            assert reply["calls"] == [read, read] and reply["finish"] == "tool_calls"
+            assert reply["content"] == content
+            assert [call["name"] for call in reply["turn"].answer["tool_calls"]] == ["read", "read"]
 
 
 async def test_an_invented_call_that_is_cut_off_stays_cut_off_by_a_scripted_engine(
     policy_folder: Path, tmp_path: Path
 ) -> None:
     half = INVENTED.partition("notes")[0]
-    for told in await ask(half, policy_folder, tmp_path, cut=True):
-        assert (told["calls"], told["finish"], told["content"]) == ([], "length", half)
+    for reply in await ask(half, policy_folder, tmp_path, cut=True):
+        assert (reply["calls"], reply["finish"], reply["content"]) == ([], "length", half)
 
 
 XML = """<tool_call>
@@ -118,19 +118,19 @@ XML_OFFERED = "<tool_call>\n<function=read>\n<parameter=path>\nnotes.txt\n</para
 @pytest.mark.parametrize("says", [XML, f"{XML}\n{XML_OFFERED}", f"Now:\n{XML_OFFERED}\n{XML}"])
 def test_a_family_that_writes_calls_in_xml_gets_its_inventions_back_in_xml(says: str) -> None:
     for size in (1, 7, 400):
-        told, answer = heard(says, size)
-        assert told == answer.content == says.replace(XML_OFFERED, "").strip().replace("\n\n", "\n")
+        text, answer = heard(says, size)
+        assert text == answer.content == says.replace(XML_OFFERED, "").strip().replace("\n\n", "\n")
         assert [call.name for call in answer.tool_calls] == ["read"] * says.count("=read>")
 
 
 def test_an_xml_call_that_is_cut_off_keeps_its_whole_parameters() -> None:
-    told, answer = heard(XML.partition("2\n")[0], 5, cut=True)
-    assert told == answer.content == XML.partition("<parameter=lines")[0]
+    text, answer = heard(XML.partition("2\n")[0], 5, cut=True)
+    assert text == answer.content == XML.partition("<parameter=lines")[0]
     assert answer.finish_reason == "length"
 
 
 def heard(says: str, size: int, *, cut: bool = False) -> tuple[str, Answer]:
-    """What a client of Qwen3.5 hears of an answer that comes in pieces, and the answer as it is recorded."""
+    """The text that a client of Qwen3.5 gets of an answer in pieces, and the answer as it is recorded."""
     prompter = Prompter(family_folder("qwen3.5"))
     chat = ChatInput(messages=HELLO, tools=TOOLS)
     parser = prompter.parser(prompter.render(chat), chat)
@@ -144,14 +144,14 @@ def heard(says: str, size: int, *, cut: bool = False) -> tuple[str, Answer]:
     return "".join(delta.text for delta in [*deltas, *last] if delta.kind == "content"), answer
 
 
-async def test_an_answer_without_inventions_has_nothing_to_tell_by_a_scripted_engine(
+async def test_an_answer_without_inventions_has_no_error_by_a_scripted_engine(
     policy_folder: Path, tmp_path: Path
 ) -> None:
-    for told in await ask(OFFERED, policy_folder, tmp_path):
-        assert told["finish"] == "tool_calls" and told["turn"].error == ""
+    for reply in await ask(OFFERED, policy_folder, tmp_path):
+        assert reply["finish"] == "tool_calls" and reply["turn"].error == ""
 
 
-async def test_the_conversation_goes_on_after_an_invented_call_by_a_scripted_engine(
+async def test_the_conversation_continues_after_an_invented_call_by_a_scripted_engine(
     policy_folder: Path, tmp_path: Path
 ) -> None:
     async with scripted_service(policy_folder, tmp_path, INVENTED) as (client, service, _):

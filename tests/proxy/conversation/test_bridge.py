@@ -125,7 +125,7 @@ def call_text(one: Prompter, path: str) -> str:
 
 
 @pytest.mark.parametrize("name", [SHIPPED, TEMPLATE, *sorted(FAMILIES)])
-def test_a_prompt_goes_on_from_the_tokens_that_were_sampled(name: str) -> None:
+def test_a_prompt_continues_from_the_tokens_that_were_sampled(name: str) -> None:
     talk = Talk(name)
     first = [SYSTEM, user()]
     assert talk.ask(*first).how == "rendered"
@@ -204,7 +204,7 @@ def test_an_answer_keeps_its_tokens_where_a_floating_message_before_it_is_gone()
 @pytest.mark.parametrize(
     "text", ["Ninety. ", "\nNinety.", '<tool_call>\n{"name":"read", "arguments": {"path": "a"}}\n</tool_call>']
 )
-def test_what_the_template_writes_otherwise_is_rendered(text: str) -> None:
+def test_text_that_the_template_writes_otherwise_is_rendered(text: str) -> None:
     talk = Talk(tools=True)
     first = [SYSTEM, user()]
     talk.ask(*first)
@@ -212,7 +212,7 @@ def test_what_the_template_writes_otherwise_is_rendered(text: str) -> None:
     assert (written.how, written.why) == ("rendered", SPELLING)
 
 
-def test_arguments_that_a_client_orders_anew_are_rendered() -> None:
+def test_arguments_that_a_client_reorders_are_rendered() -> None:
     talk = Talk(tools=True)
     first = [SYSTEM, user("Read it.")]
     talk.ask(*first)
@@ -240,7 +240,7 @@ def test_an_edited_history_keeps_the_answers_before_the_edit() -> None:
     assert (written.how, written.why, len(written.kept)) == ("rendered", HISTORY, 1)
 
 
-def test_what_another_model_answered_is_rendered_and_what_came_before_it_is_kept() -> None:
+def test_an_answer_of_another_model_is_rendered_and_the_sampled_tokens_before_it_are_kept() -> None:
     talk = Talk()
     history = [SYSTEM, user()]
     written = talk.ask(*history)

@@ -1,4 +1,4 @@
-"""Sampled tokens beside images: the answers keep theirs, and the images their places."""
+"""Sampled tokens next to images: the answers keep theirs, and the images their places."""
 
 from __future__ import annotations
 

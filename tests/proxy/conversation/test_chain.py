@@ -32,7 +32,7 @@ def test_an_answer_is_found_in_the_next_request() -> None:
     assert places(ASK, SAID, MORE)[0] == (1, answered(ASK, answer=SAID))
 
 
-def test_what_openclaw_adds_and_drops_changes_nothing() -> None:
+def test_additions_and_omissions_of_openclaw_change_nothing() -> None:
     first = answered({"role": "system", "content": SYSTEM}, user("Which fern?", "s-1"), floating("a"), answer=SAID)
     changed = {"role": "user", "content": "Which fern?" + runtime("s-1", model="clawrl/other")}
     second = places({"role": "system", "content": "another"}, changed, SAID, user("Thanks"), floating("b", "c"))
@@ -116,14 +116,14 @@ def test_parallel_tool_results_are_one_next_state() -> None:
     assert (words.role, words.text) == ("tool", "dry\n\n20")
 
 
-def test_a_person_who_speaks_beside_tool_results_is_heard() -> None:
+def test_words_of_a_person_next_to_tool_results_are_heard() -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [call("read", "{}", "a")]}
     result = {"role": "tool", "content": "dry", "tool_call_id": "a"}
     words = chain(ASK, calls, result, user("stop that")).after(1)
     assert (words.role, words.text) == ("user", "stop that")
 
 
-def test_text_that_nobody_said_is_no_next_state() -> None:
+def test_text_of_a_program_is_no_next_state() -> None:
     for text in (
         "A background task completed.",
         "[cron:1 x] go",
@@ -134,7 +134,7 @@ def test_text_that_nobody_said_is_no_next_state() -> None:
         assert chain(ASK, SAID, user(text), floating()).after(1).role is None
 
 
-def test_commands_stand_beside_the_next_words() -> None:
+def test_commands_stand_next_to_the_next_words() -> None:
     words = chain(ASK, SAID, user("/good quick"), user("And the ivy?")).after(1)
     assert (words.role, words.text) == ("user", "And the ivy?")
     assert [command.text for command in words.commands] == ["/good quick"]
@@ -153,7 +153,7 @@ def test_answers_to_feedback_alone_are_passed_over() -> None:
     assert chain(ASK, SAID, user("/help"), noted, user("And the ivy?")).after(1).role is None
 
 
-def test_feedback_alone_is_told_from_feedback_beside_other_words() -> None:
+def test_feedback_alone_is_distinguished_from_feedback_with_other_words() -> None:
     calls = {"role": "assistant", "content": None, "tool_calls": [call("read", "{}", "a")]}
     result = {"role": "tool", "content": "dry", "tool_call_id": "a"}
     alone = [user("/good")], [user("/good"), user("/bad no"), floating()], [user("/bad"), calls, result]

@@ -33,7 +33,7 @@ def history(turns: int, opening: str = "Which fern is thirsty?") -> list[Message
 
 
 def same(one: Chain, other: Chain) -> bool:
-    """Whether nobody could tell two chains apart, now or after an answer."""
+    """Return whether two chains are equal, now and after an answer."""
     assert one.steps == other.steps
     assert one.places() == other.places()
     assert one.answer_key(ANSWER) == other.answer_key(ANSWER)
@@ -81,7 +81,7 @@ async def test_the_next_request_of_a_long_history_reads_only_what_is_new() -> No
     assert same(second, Chain(more))
 
 
-async def test_what_is_kept_is_bounded() -> None:
+async def test_the_memory_of_chains_is_bounded() -> None:
     chains = Chains(capacity=200_000)
     for number in range(20):
         await chains.chain_of(history(40, f"Fern {number}?"))

@@ -19,10 +19,10 @@ TALK = [
 
 
 def taken(*rules: dict[str, Any], messages: list[Any] = TALK, tools: bool = False, **more: Any) -> TurnClass:
-    """What a request is taken for under these rules."""
+    """Classify a request under these rules."""
     chat = normalize_chat({"messages": messages})
-    told = {"dialect": "messages", "model": "policy@3", "max_tokens": 40, **more}
-    evidence = Evidence(HEADERS, chat.messages, tools, Chain(chat.messages).speeches, **told)
+    fields = {"dialect": "messages", "model": "policy@3", "max_tokens": 40, **more}
+    evidence = Evidence(HEADERS, chat.messages, tools, Chain(chat.messages).speeches, **fields)
     return classify(evidence, own_rules(parse_rules(json.dumps(rules))))
 
 

@@ -12,7 +12,7 @@ from tests.fixtures.openclaw import CASES, TOOLS, Case, agent_run, floating, use
 
 
 def taken(body: dict[str, Any], headers: dict[str, str] | None = None) -> TurnClass:
-    """What a body is taken for."""
+    """Classify a request body."""
     chat = normalize_chat(body)
     chain = Chain(chat.messages)
     tools, most = bool(body.get("tools")), body.get("max_tokens")
@@ -31,7 +31,7 @@ def plain(*texts: str, system: str = "", tools: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_kind_of_openclaw_request_is_told_by_its_body_alone(case: Case) -> None:
+def test_every_kind_of_openclaw_request_is_recognised_by_its_body_alone(case: Case) -> None:
     assert taken(case.body) == TurnClass(case.kind, case.rule)
 
 
@@ -41,7 +41,7 @@ def test_headers_say_the_same_as_the_body(case: Case) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
-def test_what_other_clients_send_is_told_by_named_rules(call: Call) -> None:
+def test_requests_of_other_clients_are_recognised_by_named_rules(call: Call) -> None:
     assert taken(call.body, call.headers) == TurnClass(call.kind, call.reason)
 
 
@@ -60,7 +60,7 @@ def test_headers_outrank_the_body() -> None:
     assert taken(first.body, {"x-openclaw-session-key": "agent:main:cron:9"}) == TurnClass("side", "key-cron")
 
 
-def test_what_answers_feedback_alone_is_side_whatever_a_client_calls_it() -> None:
+def test_an_answer_to_feedback_alone_is_side_whatever_a_client_calls_it() -> None:
     thumb = plain("hi", "hello", "/good short")
     assert taken(thumb) == taken(thumb, {"x-turn-type": "main"}) == TurnClass("side", "feedback-command")
     assert taken(plain("hi", "hello", "/model")).kind == taken(plain("hi", "hello", "/goodness")).kind == "main"
@@ -136,7 +136,7 @@ def test_utility_prompts_of_other_clients_are_side(body: dict[str, Any]) -> None
         plain("hello", system="You are a friend.\nYou are good at summarizing. Talk as in a chat."),
     ],
 )
-def test_what_a_person_asks_is_main(body: dict[str, Any]) -> None:
+def test_a_question_of_a_person_is_main(body: dict[str, Any]) -> None:
     assert taken(body).kind == "main"
 
 

@@ -1,4 +1,4 @@
-"""What Claude Code puts around a person's words is no part of them."""
+"""Text that Claude Code puts around a person's words is no part of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OUTPUT = "<local-command-stdout>Compacted</local-command-stdout>\n"
         ),
     ],
 )
-def test_what_a_user_message_says_and_who_says_it(sent: str, speaker: str, text: str | None) -> None:
+def test_the_words_and_the_speaker_of_a_user_message(sent: str, speaker: str, text: str | None) -> None:
     speech = read_user({"role": "user", "content": sent})
     assert speech.speaker == speaker
     assert text is None or speech.text == text
@@ -87,5 +87,5 @@ def test_other_clients_name_their_conversations_in_headers_of_their_own() -> Non
 
 
 def test_a_condensed_history_says_so() -> None:
-    assert Chain(normalize_chat({"messages": CALLS_BY_NAME["claude: goes on after a compaction"]}).messages).compacted
+    assert Chain(normalize_chat({"messages": CALLS_BY_NAME["claude: continues after a compaction"]}).messages).compacted
     assert not Chain(normalize_chat({"messages": CLAUDE_TALK}).messages).compacted

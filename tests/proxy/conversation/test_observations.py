@@ -37,13 +37,13 @@ def test_output_is_the_environments(task: str, output: str) -> None:
     assert (words.role, words.text) == ("environment", output)
 
 
-def test_a_person_who_speaks_beside_the_output_outranks_it() -> None:
+def test_words_of_a_person_outrank_the_output_next_to_them() -> None:
     words = after_first_answer(
         says("user", SWE_TASK), says("assistant", "ls"), says("user", SWE_OUTPUT), says("user", "Look into src first.")
     )
     assert (words.role, words.text) == ("user", "Look into src first.")
 
 
-def test_what_an_agent_is_told_by_another_one_is_nobodys_reaction() -> None:
-    told = says("user", "Here are the answers the other agent provided.\n\n1. In src.")
-    assert after_first_answer(says("user", TERMINUS_TASK), says("assistant", "Where?"), told).role is None
+def test_a_message_of_another_agent_is_no_reaction() -> None:
+    message = says("user", "Here are the answers the other agent provided.\n\n1. In src.")
+    assert after_first_answer(says("user", TERMINUS_TASK), says("assistant", "Where?"), message).role is None

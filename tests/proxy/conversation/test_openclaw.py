@@ -38,7 +38,7 @@ def test_words_that_only_look_like_wrapping_stay(text: str) -> None:
     assert read_user(said(text)).text == text
 
 
-def test_floating_context_is_nobodys_words_but_words_beside_it_are() -> None:
+def test_floating_context_is_no_speech_but_words_next_to_it_are() -> None:
     assert read_user(normalize_messages([floating("a")])[0]).speaker == "context"
     both = read_user(said(floating("a")["content"][0]["text"] + "\nhello"))
     assert (both.speaker, both.text) == ("person", "hello")
@@ -61,7 +61,7 @@ def test_floating_context_is_nobodys_words_but_words_beside_it_are() -> None:
         ("System: [2026-11-20 10:17:41 UTC] door open", "context"),
     ],
 )
-def test_what_the_program_says_in_the_users_role(text: str, speaker: str) -> None:
+def test_the_speaker_of_program_text_in_the_users_role(text: str, speaker: str) -> None:
     assert read_user(said(STAMP + text)).speaker == speaker
 
 
@@ -86,15 +86,17 @@ def test_reactions_are_read_from_the_floating_context_at_the_end_only() -> None:
 
 
 def test_several_reactions_in_one_string_are_several() -> None:
-    told = [
+    lines = [
         'Telegram reaction added: 👍 by Ada \\"msg 7\\" (@ada) on msg 41',
         "Discord reaction added: 👎 by ada on the-guild #general msg 1290",
         "Slack reaction added: :+1: by Ada in #general msg 1700000000.000200 from Claw",
         "Somewhere reaction added: 👍 by Ada",
     ]
-    events = "\\n".join(f"System: [2026-11-20 10:17:41 UTC] {line}" for line in told)
+    events = "\\n".join(f"System: [2026-11-20 10:17:41 UTC] {line}" for line in lines)
     messages = normalize_messages([user("hi", "s"), floating(f'Conversation data:\n"{events}"')])
-    assert [(one.line, one.score) for one in reactions(messages)] == list(zip(told, [1.0, -1.0, 1.0, 1.0], strict=True))
+    assert [(one.line, one.score) for one in reactions(messages)] == list(
+        zip(lines, [1.0, -1.0, 1.0, 1.0], strict=True)
+    )
     named = "41=turn_a;1290=turn_b;1700000000.000200=turn_c"
     assert [one.turn_id for one in reactions(messages, named)] == ["turn_a", "turn_b", "turn_c"]
 

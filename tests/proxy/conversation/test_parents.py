@@ -1,4 +1,4 @@
-"""Which turn a request continues, against a real journal: what clients do to a history, one by one."""
+"""The turn that a request continues, against a real journal: the changes of clients to a history, one by one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_parallel_results_are_one_next_state_and_another_order_of_turns_is
     assert parent(await talk.ask(*history, says("thanks"))) == second.turn_id
 
 
-async def test_a_compacted_history_goes_on_from_what_is_left(talk: Talk) -> None:
+async def test_a_compacted_history_continues_from_the_rest(talk: Talk) -> None:
     await talk.ask(says("hi"), answer="hello", headers=NAMED)
     history = [says("hi"), said("hello"), says("which fern?")]
     second = await talk.ask(*history, answer="the tall one", headers=NAMED)
@@ -122,7 +122,7 @@ async def test_old_tool_results_may_be_cleared(talk: Talk) -> None:
     assert state is not None and state.text == "thanks"
 
 
-async def test_without_a_name_only_a_history_that_leaves_no_doubt_goes_on(talk: Talk) -> None:
+async def test_without_a_name_only_an_unambiguous_history_continues(talk: Talk) -> None:
     history = [says("hi"), said("hello"), says(LONG + "Which?")]
     await talk.ask(says("hi"), answer="hello")
     second = await talk.ask(*history, answer="the tall one")
@@ -174,17 +174,21 @@ async def test_an_answer_that_was_left_out_is_followed_by_what_was_sent_in_its_s
     history = [TASK, called(call("read", '{"path":"a","n":1}', "c")), result("text", "c")]
     spoken = await talk.ask(*history, answer="I would now edit it.", headers=headers)
     error = says("No tool call was found. Every answer has to call the tool once.")
-    told = await talk.ask(*history, error, answer="", calls=READ, headers=headers)
-    assert (parent(spoken), parent(told), told.session_id) == (begun.turn_id, spoken.turn_id, begun.session_id)
-    assert told.parent_reason == parents.FOUND_DROPPED
+    retried = await talk.ask(*history, error, answer="", calls=READ, headers=headers)
+    assert (parent(spoken), parent(retried), retried.session_id) == (
+        begun.turn_id,
+        spoken.turn_id,
+        begun.session_id,
+    )
+    assert retried.parent_reason == parents.FOUND_DROPPED
     state = await talk.next_state(spoken)
     assert state is not None and (state.role, state.text) == ("environment", error["content"])
     talk.restart()
     twice = await talk.ask(*history, error, error, headers=headers)
-    assert parent(twice) == told.turn_id
+    assert parent(twice) == retried.turn_id
 
 
-async def test_words_after_an_answer_that_was_stopped_or_cannot_be_told_are_not_its_next_state(talk: Talk) -> None:
+async def test_words_after_an_answer_that_was_stopped_or_is_ambiguous_are_not_its_next_state(talk: Talk) -> None:
     stopped = await talk.ask(TASK, answer="I wou", status="aborted", headers=NAMED)
     after = await talk.ask(TASK, says("wait, another thing"), headers=NAMED)
     assert (parent(after), after.parent_reason) == (None, parents.BEGINS)
@@ -213,13 +217,13 @@ async def test_a_sub_agent_is_a_line_of_its_own(talk: Talk) -> None:
     child_again = await talk.ask(task, echo, result("9", "c"), answer="nine", kind="side")
     assert (child.parent_reason, parent(child_again)) == (parents.BEGINS, child.turn_id)
     assert (main.session_id, child.session_id, child_again.session_id) == ("s", "child", "child")
-    told = user("A background task completed. Nine pots.")
-    announced = await talk.ask(user("ask a helper", "s"), said("I will"), told, answer="Nine.")
+    announcement = user("A background task completed. Nine pots.")
+    announced = await talk.ask(user("ask a helper", "s"), said("I will"), announcement, answer="Nine.")
     assert parent(announced) == main.turn_id
     assert await talk.next_state(main) is None and await talk.next_state(child_again) is None
 
 
-async def test_a_session_id_that_is_used_again_after_a_reset_begins_anew(talk: Talk) -> None:
+async def test_a_session_id_that_is_used_again_after_a_reset_begins_again(talk: Talk) -> None:
     before = await talk.ask(says("hi"), answer="hello", headers=NAMED)
     await talk.journal.end_episode("named", "reset")
     again = await talk.ask(says("hi"), answer="hello", headers=NAMED)
@@ -248,7 +252,7 @@ async def test_a_nameless_turn_in_memory_does_not_hide_the_sessions_own_in_the_j
     assert await talk.next_state(nameless) is None
 
 
-async def test_the_same_words_and_answer_twice_cannot_be_told_apart_once_the_history_is_cut(talk: Talk) -> None:
+async def test_the_same_words_and_answer_twice_are_ambiguous_once_the_history_is_cut(talk: Talk) -> None:
     history = [says("hi"), said("hello"), says("go on"), said("done"), says("go on")]
     for end in (1, 3, 5):
         await talk.ask(*history[:end], answer="hello" if end == 1 else "done", headers=NAMED)

@@ -1,4 +1,4 @@
-"""Which session a request belongs to, against a real journal."""
+"""The session that a request belongs to, against a real journal."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_retry_that_could_be_of_either_of_two_sessions_begins_a_third(ta
     assert (retried.source, retried.session_id in [one.session_id for one in cut]) == ("new", False)
 
 
-async def test_a_session_whose_header_got_lost_goes_on(talk: Talk) -> None:
+async def test_a_session_whose_header_got_lost_continues(talk: Talk) -> None:
     named = await talk.ask(says("hi"), answer="hello", headers={"x-session-id": "a"})
     lost = await talk.ask(says("hi"), said("hello"), says("go"))
     assert (lost.session_id, parent(lost)) == ("a", named.turn_id)
@@ -187,8 +187,8 @@ async def test_a_heartbeat_settles_nothing_and_is_no_parent(talk: Talk) -> None:
 
 async def test_an_announcement_is_no_reaction(talk: Talk) -> None:
     main = await talk.ask(user("hi", "s"), answer="I will ask a helper")
-    told = user("A background task completed. It is dry.")
-    after = await talk.ask(user("hi", "s"), said("I will ask a helper"), told, floating(), answer="It is dry.")
+    announcement = user("A background task completed. It is dry.")
+    after = await talk.ask(user("hi", "s"), said("I will ask a helper"), announcement, floating(), answer="It is dry.")
     assert parent(after) == main.turn_id
     assert await talk.next_state(main) is None
 
@@ -243,19 +243,19 @@ async def test_a_reaction_is_about_the_turn_that_the_extension_names(talk: Talk)
     await talk.ask(*history, said("more of it"), user("and?"), floating(*lines), headers=headers)
     given = {one.turn_id: len(await talk.journal.feedback_for(one.turn_id)) for one in (other, first, second)}
     assert given == {other.turn_id: 1, first.turn_id: 1, second.turn_id: 0}
-    for told, heard in (("-", 0), ("", 1)):
+    for header, heard in (("-", 0), ("", 1)):
         await talk.ask(
-            *history, said("more of it"), user("so?"), floating(*lines), headers={"x-openclaw-reactions": told}
+            *history, said("more of it"), user("so?"), floating(*lines), headers={"x-openclaw-reactions": header}
         )
         assert len(await talk.journal.feedback_for(second.turn_id)) == heard
 
 
-async def test_a_command_that_the_extension_told_of_is_not_heard_again_from_the_history(talk: Talk) -> None:
+async def test_a_command_that_the_extension_reported_is_not_heard_again_from_the_history(talk: Talk) -> None:
     first = await talk.ask(user("hi", "s"), answer="hello")
     history = [user("hi", "s"), said("hello"), user("more")]
     second = await talk.ask(*history, answer="more of it")
-    told = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=-1.0, text="curt", source="extension")
-    await talk.journal.add_feedback(told)
+    reported = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=-1.0, text="curt", source="extension")
+    await talk.journal.add_feedback(reported)
     talk.restart()
     commands = [user("/bad curt"), user("/good")]
     await talk.ask(*history, said("more of it"), *commands, user("and?"))
@@ -309,11 +309,11 @@ async def test_a_first_message_that_was_put_into_one_with_feedback_keeps_its_wor
 async def test_an_announcement_that_openclaw_does_not_keep_leaves_one_line(talk: Talk) -> None:
     first = await talk.ask(user("Count the plums", "s"), answer="A helper <think>does.")
     news = user("A background task completed. It counted 7.")
-    told = await talk.ask(user("Count the plums", "s"), said("A helper <think>does."), news, answer="There are 7.")
+    announced = await talk.ask(user("Count the plums", "s"), said("A helper <think>does."), news, answer="There are 7.")
     merged = said("A helper <think>does.\nThere are 7.")
     after = await talk.ask(user("Count the plums", "s"), merged, user("And pears?"))
-    assert (parent(told), parent(after)) == (first.turn_id, told.turn_id)
-    state = await talk.next_state(told)
+    assert (parent(announced), parent(after)) == (first.turn_id, announced.turn_id)
+    state = await talk.next_state(announced)
     assert state is not None and state.text == "And pears?"
     assert await talk.next_state(first) is None
 

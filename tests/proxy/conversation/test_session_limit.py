@@ -1,4 +1,4 @@
-"""How many sessions may be active: who is let in, who is told to come back, and when a place is free again."""
+"""The limit of active sessions: admission, refusal with a time to come back, and places that become free again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ async def test_a_session_too_many_is_refused_and_running_ones_never(policy_folde
         assert "2 sessions are active (max_sessions)" in error["message"] and "session-done" in error["message"]
         assert (await say(client, "b")).status_code == 200
         assert await service.journal.session("c") is None
-        told = (await client.get("/rl/status")).json()["limits"]["sessions"]
-        assert (told["places"], told["active"], told["refused"]) == (2, 2, 1)
+        status = (await client.get("/rl/status")).json()["limits"]["sessions"]
+        assert (status["places"], status["active"], status["refused"]) == (2, 2, 1)
 
 
 async def test_a_session_that_ends_makes_room_at_once(policy_folder: Path, tmp_path: Path) -> None:

@@ -26,5 +26,5 @@ def test_typed_scores(text: str, expected: tuple[float, str] | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["/etc/hosts is empty", "/good/bad", "/usr\nand /var", "1/2"])
-def test_what_only_begins_like_a_command_is_said_by_a_person(text: str) -> None:
+def test_text_that_only_begins_like_a_command_is_said_by_a_person(text: str) -> None:
     assert read_user({"role": "user", "content": text}).speaker == "person"

@@ -1,4 +1,4 @@
-"""Which version serves: making another one live, and which of them clients can ask for."""
+"""The serving version: making another one live, and the versions that clients can ask for."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_an_engine_that_is_away_takes_the_version_when_it_is_back(learned: Proxy
     assert live is not None and live.number == 1
 
 
-def test_a_candidate_being_probed_and_a_rejected_one_are_nobodys(
+def test_a_candidate_being_probed_and_a_rejected_one_serve_no_client(
     learned: Proxy, engine_server: Engine, policy_folder: Path
 ) -> None:
     for number in (2, 5):  # the engine holds both; 5 is not in the journal yet

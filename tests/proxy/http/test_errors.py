@@ -1,4 +1,4 @@
-"""The engine gone, the disk full, the proxy killed: told honestly, nothing acknowledged lost, and well again
+"""The engine gone, the disk full, the proxy killed: reported honestly, nothing acknowledged lost, and well again
 afterwards.
 """
 
@@ -40,7 +40,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 15.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_full_disk_is_told_and_survived(start_proxy: Callable[..., Proxy]) -> None:
+def test_a_full_disk_is_reported_and_survived(start_proxy: Callable[..., Proxy]) -> None:
     proxy = start_proxy()
     acknowledged = [proxy.chat(HELLO).headers["x-openclaw-rl-turn"]]
     with full_disk(proxy):
@@ -69,7 +69,7 @@ def test_a_full_disk_is_told_and_survived(start_proxy: Callable[..., Proxy]) -> 
         wait_for(lambda: client.get("/readyz").status_code == 200)
 
 
-def test_without_an_engine_clients_are_told_to_come_back(
+def test_without_an_engine_clients_are_asked_to_come_back(
     policy_folder: Path, engine_server: Engine, tmp_path: Path
 ) -> None:
     absent = Engine("http://127.0.0.1:9", 9, policy_folder, engine_server.process, engine_server.log)
@@ -142,7 +142,7 @@ def test_an_answer_that_takes_too_long_is_given_up(start_proxy: Callable[..., Pr
     ],
 )
 def test_failures_have_statuses_that_clients_act_on(error: OpenClawRLError, status: int, code: str | None) -> None:
-    told = to_request_error(error)
-    assert (told.status, told.code) == (status, code)
-    assert told.type == ("server_error" if status >= 500 else "invalid_request_error")
+    refusal = to_request_error(error)
+    assert (refusal.status, refusal.code) == (status, code)
+    assert refusal.type == ("server_error" if status >= 500 else "invalid_request_error")
     assert to_request_error(RequestError("as it is", status=418)).status == 418

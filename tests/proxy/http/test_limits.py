@@ -1,4 +1,4 @@
-"""How many are answered at a time, who waits and who is told to come back, and that nobody can hold up others."""
+"""The limit of concurrent answers: waiting, refusal with a time to come back, and clients that hold up no others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GatedEngine(ScriptedEngine):
     gate = asyncio.Event()
 
     async def generate(self, prompt_ids: Sequence[int] | bytes, sampling: Any, **rest: Any) -> AsyncIterator[Tokens]:
-        """What the scripted engine says, after the gate."""
+        """Generate the scripted answer, after the gate."""
         await self.gate.wait()
         async for tokens in super().generate(prompt_ids, sampling, **rest):
             yield tokens
@@ -87,7 +87,7 @@ async def test_places_are_handed_on_in_the_order_of_arrival() -> None:
     assert (places.active, places.waiting) == (0, 0)
 
 
-async def test_who_waits_too_long_is_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_that_is_too_long_ends_with_a_time_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WAIT_SECONDS", 0.01)
     places = limit()
     async with places.place():
@@ -109,7 +109,7 @@ async def test_a_full_line_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert refused.value.retry_after is not None and refused.value.retry_after >= 1.0
 
 
-async def test_who_leaves_the_line_takes_no_place() -> None:
+async def test_a_client_that_leaves_the_line_takes_no_place() -> None:
     places = limit()
 
     async def work() -> None:
@@ -251,7 +251,7 @@ async def test_a_client_that_leaves_the_line_leaves_no_trace(policy_folder: Path
         assert (await service.journal.status())["turns"]["total"] == 1
 
 
-async def test_a_client_that_reads_nothing_stops_its_own_answer_and_nobody_elses(
+async def test_a_client_that_reads_nothing_stops_only_its_own_answer(
     policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CLIENT_SECONDS", 1.0)
@@ -292,15 +292,15 @@ async def test_a_client_that_does_not_get_done_with_its_request_is_sent_away(
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer one\r\ncontent-length: 1000\r\n\r\n{{"
         writer.write(head.encode())
-        told = await asyncio.wait_for(reader.read(), 20.0)  # to its end: the connection is closed
+        response = await asyncio.wait_for(reader.read(), 20.0)  # to its end: the connection is closed
         writer.close()
-        assert told.startswith(b"HTTP/1.1 408 ")
-        assert b"timeout" in told
+        assert response.startswith(b"HTTP/1.1 408 ")
+        assert b"timeout" in response
         if path == CHAT:
             assert 'openclaw_rl_requests_total{status="408"} 1.0' in service.metrics.render().decode()
 
 
-async def test_who_sends_a_lot_has_time_for_it() -> None:
+async def test_a_large_upload_has_time_for_it() -> None:
     chunks = [b"x" * 200_000, b"y"]
 
     async def receive() -> dict[str, Any]:
@@ -314,10 +314,10 @@ async def test_who_sends_a_lot_has_time_for_it() -> None:
         await read_body(receive, {}, 1 << 20, 0.02)
 
 
-def test_anthropics_clients_are_told_in_their_own_words() -> None:
-    told = dialect_response("/v1/messages", limit()._refusal("why"))
-    assert (told.status_code, told.headers["retry-after"]) == (429, "1")
-    body = json.loads(bytes(told.body))
+def test_anthropics_clients_are_refused_in_their_own_words() -> None:
+    response = dialect_response("/v1/messages", limit()._refusal("why"))
+    assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+    body = json.loads(bytes(response.body))
     assert (body["type"], body["error"]["type"]) == ("error", "rate_limit_error")
     assert "raise key_concurrency" in body["error"]["message"]
 

@@ -28,10 +28,10 @@ def test_deltas_of_one_kind_leave_together_and_calls_keep_their_index() -> None:
         Delta("call_start", index=1, call_id="call_b", name="exec"),
         Delta("call_arguments", "{}", 1),
     ]
-    told = [chunk["choices"][0]["delta"] for chunk in decoded(writer().deltas(deltas))]
-    assert told[0] == {"reasoning_content": "hm so"}
-    assert told[1] == {"content": 'Say \u2028"hi"'}
-    first, arguments, second, more = (delta["tool_calls"][0] for delta in told[2:])
+    sent = [chunk["choices"][0]["delta"] for chunk in decoded(writer().deltas(deltas))]
+    assert sent[0] == {"reasoning_content": "hm so"}
+    assert sent[1] == {"content": 'Say \u2028"hi"'}
+    first, arguments, second, more = (delta["tool_calls"][0] for delta in sent[2:])
     assert first == {"index": 0, "id": "call_a", "type": "function", "function": {"name": "read", "arguments": ""}}
     assert arguments == {"index": 0, "function": {"arguments": '{"path":"x"}'}}
     assert (second["index"], second["id"], more["index"]) == (1, "call_b", 1)

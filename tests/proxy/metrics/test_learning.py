@@ -45,8 +45,8 @@ async def test_the_last_step_is_published_and_a_rejected_one_too(policy_folder: 
         assert "step_loss" not in "".join(await scraped(client)), "the base is no step"
         await journal.commit_version(version(1))
         assert await journal.make_live(1)
-        told = await scraped(client)
-        assert told == told | {
+        published = await scraped(client)
+        assert published == published | {
             'step_loss{term="total"}': 1.5,
             'step_loss{term="opd"}': 0.5,
             'step_kl{reference="base"}': 0.25,
@@ -63,11 +63,11 @@ async def test_the_last_step_is_published_and_a_rejected_one_too(policy_folder: 
             "live_version": 1.0,
         }
         await journal.commit_version(version(2, parent=1, state="rejected", metrics={"loss/total": 99.0}))
-        told = await scraped(client)
-        assert told['step_loss{term="total"}'] == 99.0 and 'step_loss{term="opd"}' not in told
-        assert (told["step_version"], told["step_rejected"], told["live_version"]) == (2.0, 1.0, 1.0)
+        published = await scraped(client)
+        assert published['step_loss{term="total"}'] == 99.0 and 'step_loss{term="opd"}' not in published
+        assert (published["step_version"], published["step_rejected"], published["live_version"]) == (2.0, 1.0, 1.0)
     async with scripted_service(policy_folder, tmp_path, "Hi.") as (client, _, _):
-        assert await scraped(client) == told, "another proxy on the journal says the same"
+        assert await scraped(client) == published, "another proxy on the journal says the same"
 
 
 async def test_a_scrape_reads_a_version_once(
@@ -95,8 +95,8 @@ async def test_the_judges_failures_are_published(policy_folder: Path, tmp_path: 
         good, bad = Vote(text="1", score=1.0), Vote(failure="time-out")
         await service.journal.add_judgement(Judgement(turn_id=turn_id, score=1.0, votes=[good, good, bad]))
         await service.journal.add_judgement(Judgement(turn_id=turn_id, score=None, votes=[bad]))
-        told = await scraped(client)
-        assert told == told | {
+        published = await scraped(client)
+        assert published == published | {
             'judge_votes{outcome="valid"}': 2.0,
             'judge_votes{outcome="failed"}': 2.0,
             'judgements{score="given"}': 1.0,

@@ -1,4 +1,4 @@
-"""What audits found, in `/metrics` and `/rl/status`."""
+"""Findings of audits, in `/metrics` and `/rl/status`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_audits_are_published(service: Proxy) -> None:
     journal.add_audit(Audit(turn_id=ids[2], version=9, verdict="gone", reason="no version 9"))
     with service.client() as client:
         text = client.get("/metrics").text
-        told = client.get("/rl/status").json()["audit"]
+        status = client.get("/rl/status").json()["audit"]
     for verdict in ("aligned", "misaligned", "gone"):
         count = before.verdicts.get(verdict, 0) + 1
         assert f'openclaw_rl_audited_turns{{verdict="{verdict}"}} {count}.0' in text
-        assert told["verdicts"][verdict] == count
+        assert status["verdicts"][verdict] == count
     assert 'openclaw_rl_audited_turns{verdict="unavailable"}' in text
     published = dict(re.findall(r'openclaw_rl_audit_logprob_difference\{statistic="(\w+)"\} (\S+)', text))
-    assert published.keys() == {"mean", "p99", "max"} and float(published["max"]) == told["max"] == 7.5
-    assert float(published["mean"]) == told["mean"] > 0
-    assert (told["turns"], told["tokens"]) == (before.turns + 2, before.tokens + 4)
-    assert (told["fraction"], told["tolerance"]) == (0.02, 0.1)
+    assert published.keys() == {"mean", "p99", "max"} and float(published["max"]) == status["max"] == 7.5
+    assert float(published["mean"]) == status["mean"] > 0
+    assert (status["turns"], status["tokens"]) == (before.turns + 2, before.tokens + 4)
+    assert (status["fraction"], status["tolerance"]) == (0.02, 0.1)

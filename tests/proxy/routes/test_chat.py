@@ -57,7 +57,7 @@ def test_a_stream_has_the_shape_that_clients_expect(service: Proxy) -> None:
     assert chunks[0]["id"] == "chatcmpl-" + turn.turn_id.removeprefix("turn_")
 
 
-def test_usage_is_left_out_when_nobody_asks(service: Proxy) -> None:
+def test_usage_is_left_out_by_default(service: Proxy) -> None:
     chunks = list(events(service.chat(HELLO, stream=True).text))
     assert all(chunk["choices"] and "usage" not in chunk for chunk in chunks)
 
@@ -169,13 +169,13 @@ async def test_many_clients_stream_at_once(service: Proxy) -> None:
     assert all(service.journal().turn(turn) is not None for turn in turns)
 
 
-def test_logprobs_are_told_for_every_token(service: Proxy) -> None:
+def test_logprobs_are_reported_for_every_token(service: Proxy) -> None:
     response = service.chat(HELLO, logprobs=True, top_logprobs=3, max_tokens=10, **LONG)
     turn = recorded(service, response)
-    told = response.json()["choices"][0]["logprobs"]["content"]
-    assert [entry["logprob"] for entry in told] == pytest.approx(turn.logprobs[: len(told)], abs=1e-5)
-    assert all(len(entry["top_logprobs"]) == 3 for entry in told)
-    assert bytes(told[0]["bytes"]).decode(errors="replace") == told[0]["token"]
+    logprobs = response.json()["choices"][0]["logprobs"]["content"]
+    assert [entry["logprob"] for entry in logprobs] == pytest.approx(turn.logprobs[: len(logprobs)], abs=1e-5)
+    assert all(len(entry["top_logprobs"]) == 3 for entry in logprobs)
+    assert bytes(logprobs[0]["bytes"]).decode(errors="replace") == logprobs[0]["token"]
     streamed = service.chat(HELLO, logprobs=True, stream=True, max_tokens=10, **LONG)
     entries = [
         entry
@@ -199,7 +199,7 @@ def test_a_stop_string_ends_the_answer_and_is_not_in_it(service: Proxy) -> None:
     assert recorded(service, response).untrainable == ""
 
 
-def test_a_conversation_goes_on_in_its_session(service: Proxy) -> None:
+def test_a_conversation_continues_in_its_session(service: Proxy) -> None:
     first = service.chat(HELLO)
     answer = first.json()["choices"][0]["message"]
     second = service.chat([*HELLO, answer, {"role": "user", "content": "No, shorter please."}])
@@ -223,7 +223,7 @@ def test_without_tools_a_tool_choice_of_none_is_an_ordinary_answer(service: Prox
     assert not recorded(service, response).tools
 
 
-def test_what_must_not_be_kept_is_not_kept(service: Proxy) -> None:
+def test_a_turn_that_must_not_be_kept_is_not_kept(service: Proxy) -> None:
     before = sum(entry["count"] for entry in service.journal().status()["classes"])
     headers = {"x-session-id": "secret", "x-rl-train": "never"}
     response = service.chat([{"role": "user", "content": "my secret is 4711"}], headers=headers)

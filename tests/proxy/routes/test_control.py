@@ -30,7 +30,7 @@ def test_an_end_that_comes_late_is_not_that_of_the_next_conversation(service: Pr
         assert done(0.0)["episode"] == 1
 
 
-def test_a_new_conversation_ends_the_one_before_whose_end_was_not_told(service: Proxy) -> None:
+def test_a_new_conversation_ends_the_one_before_whose_end_was_not_reported(service: Proxy) -> None:
     session = {"x-session-id": "unended"}
     new = session | {"x-session-new": "reset"}
     turns = [service.chat(HELLO, headers=one).headers["x-openclaw-rl-turn"] for one in (session, session, new)]
@@ -116,7 +116,7 @@ def test_an_id_that_could_not_be_asked_for_is_refused_where_a_client_names_it(se
         assert "/rl/sessions" in refused.json()["error"]["message"] or "256" in refused.json()["error"]["message"]
 
 
-def test_an_id_that_nobody_meant_as_one_is_passed_over(service: Proxy) -> None:
+def test_a_user_that_is_too_long_for_a_session_id_is_passed_over(service: Proxy) -> None:
     answer = service.chat(HELLO, user="session_" + "x" * 300)
     assert answer.status_code == 200
     assert (
@@ -152,7 +152,7 @@ def test_the_end_of_a_session_that_is_not_open_is_no_error_and_says_why(service:
 @pytest.mark.parametrize(
     ("path", "body", "status", "param"),
     [
-        ("/rl/feedback", {"session_id": "nobody", "score": 1}, 404, "session_id"),
+        ("/rl/feedback", {"session_id": "unknown", "score": 1}, 404, "session_id"),
         ("/rl/feedback", {"turn_id": "turn_x", "score": 1}, 404, "turn_id"),
         ("/rl/feedback", {"turn_id": 5, "score": 1}, 400, "turn_id"),
         ("/rl/feedback", {"session_id": "s", "score": 2}, 400, "score"),
@@ -162,10 +162,10 @@ def test_the_end_of_a_session_that_is_not_open_is_no_error_and_says_why(service:
         ("/rl/feedback", {"session_id": "s", "text": 5}, 400, "text"),
         ("/rl/feedback", {"score": 1}, 400, "session_id"),
         ("/rl/feedback", {"session_id": 5, "score": 1}, 400, "session_id"),
-        ("/rl/outcome", {"session_id": "nobody", "reward": 1}, 404, "session_id"),
+        ("/rl/outcome", {"session_id": "unknown", "reward": 1}, 404, "session_id"),
         ("/rl/outcome", {"session_id": "s"}, 400, "reward"),
         ("/rl/outcome", {"session_id": "s", "reward": "good"}, 400, "reward"),
-        ("/rl/outcome", {"session_id": "nobody", "pending": True}, 404, "session_id"),
+        ("/rl/outcome", {"session_id": "unknown", "pending": True}, 404, "session_id"),
         ("/rl/outcome", {"session_id": "s", "pending": "yes"}, 400, "pending"),
         ("/rl/outcome", {"session_id": "s", "pending": True, "reward": 1}, 400, "pending"),
         ("/rl/session-done", {}, 400, "session_id"),
@@ -179,11 +179,11 @@ def test_control_requests_that_make_no_sense(
     assert (response.status_code, response.json()["error"]["param"]) == (status, param)
 
 
-def test_what_does_not_exist_is_said_so(service: Proxy) -> None:
+def test_an_unknown_id_is_answered_with_404(service: Proxy) -> None:
     with service.client() as client:
-        for path in ("/rl/turns/turn_x", "/rl/turns/chatcmpl-x", "/rl/sessions/nobody", "/v1/models/other"):
+        for path in ("/rl/turns/turn_x", "/rl/turns/chatcmpl-x", "/rl/sessions/unknown", "/v1/models/other"):
             assert client.get(path).status_code == 404, path
-        assert client.delete("/rl/sessions/nobody").status_code == 404
+        assert client.delete("/rl/sessions/unknown").status_code == 404
         assert client.get("/rl/sessions?limit=x").status_code == 400
         assert client.get("/rl/sessions?limit=100000").status_code == 400
 

@@ -1,4 +1,4 @@
-"""What a running service says of its traffic: how much fell in which class, by which reason, and why nothing trains."""
+"""The report of a running service on its traffic: counts by class and reason, and why nothing trains."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_once_something_was_trained_there_is_nothing_to_tell() -> None:
     assert why(CHATS, main=5, consumed=1) == ""
 
 
-def test_traffic_without_main_turns_is_told_with_its_reasons() -> None:
+def test_traffic_without_main_turns_is_reported_with_its_reasons() -> None:
     assert why() == "no request has come yet"
     crons = {"kind": "side", "reason": "openclaw-cron", "count": 3}
     assert why(TITLES, crons) == (
@@ -43,12 +43,12 @@ def test_traffic_without_main_turns_is_told_with_its_reasons() -> None:
     assert "X-RL-Train: never" in why(CHATS, TITLES)
 
 
-def test_main_turns_without_a_reaction_are_told() -> None:
+def test_main_turns_without_a_reaction_are_reported() -> None:
     assert why(CHATS, main=5).startswith("5 main turns, and none was answered yet: ")
     assert why(CHATS, main=2, quarantined={"logit_bias": 2}) == "2 main turns, all set aside: 2× logit_bias"
 
 
-def test_what_waits_is_told_with_what_it_waits_for() -> None:
+def test_waiting_turns_are_reported_with_the_cause() -> None:
     judged = {"main": 5, "next_states": {"user": 4}, "judgements": 3}
     assert why(CHATS, **judged, ready=3) == "3 of the 8 judged turns that a step takes (batch_size)"
     assert why(CHATS, **judged, ready=1, unjudged=1) == "1 turn waits for a judge; 1 judged turn waits for a step"

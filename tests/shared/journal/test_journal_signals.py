@@ -177,7 +177,7 @@ def test_an_episode_that_ends_without_the_outcome_that_was_to_come_goes_to_the_j
     by_tool, by_environment, by_person, liked, _ = in_a_session(journal)
     assert journal.end_episode("ses", "idle") == 0
     assert waiting(journal) == [turn.turn_id for turn in (by_tool, by_environment, by_person, liked)]
-    assert journal.expect_outcome("ses") is None and journal.expect_outcome("nobody") is None
+    assert journal.expect_outcome("ses") is None and journal.expect_outcome("unknown") is None
     assert journal.open_episode("ses", "policy", "header") == 1
     later = make_turn(episode=1)
     journal.record_turn(later)

@@ -33,8 +33,8 @@ def test_a_session_is_stored_whole_and_once(tmp_path: Path) -> None:
 def test_nothing_is_stored_of_a_session_that_breaks_off(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.db")
     turn = make_turn("import-1")
-    with pytest.raises(JournalError, match="has no turn turn_of_nobody"):
-        journal.import_session([turn], [NextState(turn_id="turn_of_nobody", role="user", text="no")])
+    with pytest.raises(JournalError, match="has no turn turn_unknown"):
+        journal.import_session([turn], [NextState(turn_id="turn_unknown", role="user", text="no")])
     assert journal.session("import-1") is None
     assert journal.status()["turns"]["total"] == 0
     assert journal.import_session([turn], [user_reply(turn)])
@@ -49,7 +49,7 @@ def test_sessions_are_listed_oldest_first_from_a_time_on(tmp_path: Path) -> None
         journal.record_turn(msgspec.structs.replace(turn, timings=when))
     assert journal.session_ids() == ["s0", "s1", "s2"]
     assert journal.session_ids(100.0) == ["s1", "s2"]
-    assert journal.turn_ids("nobody") == []
+    assert journal.turn_ids("unknown") == []
     journal.close()
 
 
