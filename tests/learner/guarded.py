@@ -64,7 +64,7 @@ def guard_of(world: World, **changes: Any) -> Guard:
 
 
 async def candidate(world: World, *, rate: float = 0.0, number: int = 1) -> int:
-    """A candidate beside the base: the base itself, or what a step of this learning rate on noise makes of it."""
+    """Load a candidate next to the base: the base itself, or the base after a step of this learning rate on noise."""
     if rate:
         noise = world.prompter.tokenizer.encode('orange upl image {" hat.md path 57 brushes IFty')
         one = Sample(

@@ -39,7 +39,7 @@ async def ended(world: World, *texts: str, session: str = "session-1") -> list[T
     return made
 
 
-async def told(world: World, turn: Turn) -> Judgement:
+async def judgement_of(world: World, turn: Turn) -> Judgement:
     judgement = await world.journal.judgement(turn.turn_id)
     assert judgement is not None
     return judgement
@@ -51,7 +51,7 @@ async def only_sample(world: World) -> Sample:
 
 
 async def quarantine(world: World, turn: Turn) -> str:
-    told = await world.journal.explain(turn.turn_id)
-    assert told is not None
+    explained = await world.journal.explain(turn.turn_id)
+    assert explained is not None
     assert await world.journal.ready_count() == 0
-    return str(told["quarantine"]["reason"])
+    return str(explained["quarantine"]["reason"])

@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.records import Judgement, Outcome
-from tests.learner.judged import STEPS, ended, feedback, only_sample, told
+from tests.learner.judged import STEPS, ended, feedback, judgement_of, only_sample
 from tests.learner.world import Worlds
 
 
@@ -21,7 +21,7 @@ async def test_a_session_that_the_judge_left_out_gives_its_last_judged_turn_once
     samples = {sample.turn_id: sample for sample in await world.journal.ready_samples(10)}
     assert set(samples) == {lost[1].turn_id, "turn_mixed_2"}
     assert (samples[lost[1].turn_id].reward, samples[lost[1].turn_id].explicit) == (0.0, False)
-    judgement = await told(world, lost[1])
+    judgement = await judgement_of(world, lost[1])
     assert judgement.judge == "at_least_one" and "left out every judged turn" in judgement.reason
     explained = await world.journal.explain(lost[1].turn_id)
     assert explained is not None and explained["quarantine"] is None

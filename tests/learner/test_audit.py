@@ -72,7 +72,7 @@ async def audit(journal: AsyncJournal, engine: Engine, turns: Sequence[Turn], **
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.6}, {"temperature": 1.7}, {"temperature": 0}], ids=str)
-async def test_what_was_sampled_is_found_aligned(
+async def test_sampled_answers_are_found_aligned(
     journal: AsyncJournal, engine: SglangEngine, sampling: dict[str, Any]
 ) -> None:
     (found,) = await audit(journal, engine, [await answered(engine, 1, **sampling)])
@@ -112,15 +112,15 @@ def the_end_alone_is_wrong(right: Turn) -> Turn:
         the_end_alone_is_wrong,
     ],
 )
-async def test_what_was_recorded_wrongly_is_set_aside_with_a_reason(
+async def test_a_wrongly_recorded_turn_is_set_aside_with_a_reason(
     journal: AsyncJournal, engine: SglangEngine, spoil: Any
 ) -> None:
     spoilt = spoil(await answered(engine, 2))
     (found,) = await audit(journal, engine, [spoilt])
     assert found is not None and found.verdict == "misaligned" and "more than 0.1" in found.reason
-    told = await journal.explain(spoilt.turn_id)
-    assert told is not None
-    assert told["quarantine"]["reason"] == "misaligned: its logprobs are not those that version 0 gives its tokens"
+    explained = await journal.explain(spoilt.turn_id)
+    assert explained is not None
+    assert explained["quarantine"]["reason"] == "misaligned: its logprobs are not those that version 0 gives its tokens"
 
 
 async def test_the_tolerance_is_the_operator_s(journal: AsyncJournal, engine: SglangEngine) -> None:
@@ -146,13 +146,13 @@ async def test_a_turn_is_scored_by_the_version_that_sampled_it(
 
 
 @pytest.mark.parametrize(
-    ("sampling", "told"), [({"top_p": 0.9}, "top_p 0.9"), ({"presence_penalty": 0.5}, "presence_penalty 0.5")]
+    ("sampling", "parameter"), [({"top_p": 0.9}, "top_p 0.9"), ({"presence_penalty": 0.5}, "presence_penalty 0.5")]
 )
-async def test_what_no_engine_can_score_is_left_out_and_counted(
-    journal: AsyncJournal, engine: SglangEngine, sampling: dict[str, Any], told: str
+async def test_an_answer_that_no_engine_can_score_is_left_out_and_counted(
+    journal: AsyncJournal, engine: SglangEngine, sampling: dict[str, Any], parameter: str
 ) -> None:
     (found,) = await audit(journal, engine, [await answered(engine, 8, **sampling)])
-    assert found is not None and found.verdict == "incomparable" and told in found.reason
+    assert found is not None and found.verdict == "incomparable" and parameter in found.reason
     assert (await journal.audit_figures()).verdicts == {"incomparable": 1}
 
 
@@ -199,13 +199,13 @@ async def test_scripted_each_span_of_an_answer_is_scored_by_its_version(journal:
     assert all(one["fresh"] for one in engine.asked)
 
 
-async def test_scripted_logprobs_that_are_told_at_temperature_1_are_compared_there(journal: AsyncJournal) -> None:
+async def test_scripted_logprobs_reported_at_temperature_1_are_compared_there(journal: AsyncJournal) -> None:
     engine = ScriptedEngine()
     found = await scripted(journal, engine, sampling=Sampling(temperature=0.7, unscaled=True))
     assert found.verdict == "aligned" and engine.asked[0]["temperature"] == 1.0
 
 
-async def test_scripted_what_the_engine_cannot_tell_exactly_counts_in_the_turn_s_favour(journal: AsyncJournal) -> None:
+async def test_scripted_scores_that_are_inexact_count_in_the_turn_s_favour(journal: AsyncJournal) -> None:
     found = await scripted(journal, ScriptedEngine(slack=[0.1, 0.3, 0.3]), logprobs=[-0.75] * 3)
     assert list(found.differences) == pytest.approx([0.15, 0.0, 0.0])
 
@@ -248,7 +248,7 @@ async def test_later_turns_of_a_version_may_use_what_the_engine_kept(journal: As
     assert [one["fresh"] for one in engine.asked] == [True, False, False]
 
 
-async def test_where_everything_is_off_every_turn_is_found_out(journal: AsyncJournal) -> None:
+async def test_every_turn_is_audited_when_all_are_misaligned(journal: AsyncJournal) -> None:
     turns = [turn(number, logprobs=[-3.0] * 3) for number in range(40)]
     found = await audit(journal, ScriptedEngine(), turns, audit_fraction=0.01)  # type: ignore[arg-type]
     assert {one.verdict for one in found if one} == {"misaligned"} and None not in found

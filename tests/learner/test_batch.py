@@ -1,4 +1,4 @@
-"""Which samples a step takes: short sessions, accumulated batches, and the hints of published methods."""
+"""Selection of a step's samples: short sessions, accumulated batches, and the hints of published methods."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ async def test_turns_of_a_short_session_wait_and_are_set_aside_when_it_ends(worl
     assert await world.learner.once()
     version = await world.journal.version(1)
     assert version is not None and len(version.sample_ids) == 3
-    told = await world.journal.explain(f"turn_{1:032x}")
-    assert told is not None
-    assert told["quarantine"]["reason"] == "its session ended after 2 main turns, fewer than min_turns = 3"
+    explained = await world.journal.explain(f"turn_{1:032x}")
+    assert explained is not None
+    assert explained["quarantine"]["reason"] == "its session ended after 2 main turns, fewer than min_turns = 3"
 
 
 async def test_accumulated_batches_make_one_step(worlds: Worlds) -> None:
@@ -74,7 +74,7 @@ async def test_a_baseline_makes_advantages_of_rewards(worlds: Worlds) -> None:
     assert sorted(seen) == [-1.5, 0.5, 0.5, 0.5]  # type: ignore[type-var]
 
 
-async def test_more_tool_results_than_are_looked_at_together_keep_nobodys_words_from_being_learned(
+async def test_more_tool_results_than_are_looked_at_together_keep_no_words_from_being_learned(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "WAITING_AT_MOST", 8)
@@ -158,7 +158,7 @@ async def test_a_look_that_fails_is_repeated_though_nothing_new_came(worlds: Wor
     assert (await world.journal.versions())[-1].state == "live"
 
 
-async def test_tool_results_are_not_read_as_long_as_nobody_has_said_enough(worlds: Worlds) -> None:
+async def test_tool_results_are_not_read_until_people_have_said_enough(worlds: Worlds) -> None:
     world = worlds(batch_size=3)
     await world.versions.start()
     await tell(world, 1, ["exit code 0"] * 6, role="tool")

@@ -51,7 +51,7 @@ class ScoringBase:
         return Scores(rows[range(len(answer)), list(answer)].tolist(), 0)
 
 
-class Told:
+class MemoryWorld:
     """A journal in which people said things, and the memory over it."""
 
     def __init__(self, folder: Path) -> None:
@@ -83,70 +83,72 @@ class Told:
 
 
 @pytest.fixture
-async def told(tmp_path: Path) -> AsyncIterator[Told]:
-    made = Told(tmp_path)
+async def world(tmp_path: Path) -> AsyncIterator[MemoryWorld]:
+    made = MemoryWorld(tmp_path)
     yield made
     await made.journal.close()
 
 
-async def test_a_hint_falls_when_people_accept_answers_against_it_and_others_stand(told: Told) -> None:
-    await told.judged(BOLD, -1.0, NO_BOLD)
-    await told.judged(PLAIN, -1.0, STEPS)
-    await told.judged(PLAIN, -1.0, OTHER)
-    assert await told.memory.standing() == [NO_BOLD, STEPS, OTHER]
-    await told.judged(PLAIN, 1.0)
-    assert STEPS in await told.memory.standing(), "said once, accepted against once"
-    await told.judged(PLAIN, 1.0)
-    assert await told.memory.standing() == [NO_BOLD, OTHER]
-    await told.judged(PLAIN, -1.0, STEPS)
-    assert STEPS in await told.memory.standing(), "said as often as accepted against"
+async def test_a_hint_falls_when_people_accept_answers_against_it_and_others_stand(world: MemoryWorld) -> None:
+    await world.judged(BOLD, -1.0, NO_BOLD)
+    await world.judged(PLAIN, -1.0, STEPS)
+    await world.judged(PLAIN, -1.0, OTHER)
+    assert await world.memory.standing() == [NO_BOLD, STEPS, OTHER]
+    await world.judged(PLAIN, 1.0)
+    assert STEPS in await world.memory.standing(), "said once, accepted against once"
+    await world.judged(PLAIN, 1.0)
+    assert await world.memory.standing() == [NO_BOLD, OTHER]
+    await world.judged(PLAIN, -1.0, STEPS)
+    assert STEPS in await world.memory.standing(), "said as often as accepted against"
 
 
-async def test_who_changed_their_mind_is_followed(told: Told) -> None:
+async def test_a_user_who_changed_their_mind_is_followed(world: MemoryWorld) -> None:
     for _ in range(3):
-        await told.judged(BOLD, -1.0, NO_BOLD)
-        await told.judged(PLAIN, 1.0)
+        await world.judged(BOLD, -1.0, NO_BOLD)
+        await world.judged(PLAIN, 1.0)
     for _ in range(3):
-        await told.judged(PLAIN, -1.0, STEPS)
-    assert await told.memory.standing() == [NO_BOLD, STEPS]
+        await world.judged(PLAIN, -1.0, STEPS)
+    assert await world.memory.standing() == [NO_BOLD, STEPS]
     for _ in range(7):
-        await told.judged(BOLD, 1.0)
-    assert await told.memory.standing() == [STEPS]
+        await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == [STEPS]
 
 
-async def test_what_tools_return_and_what_was_accepted_before_a_hint_says_nothing_about_it(told: Told) -> None:
+async def test_results_of_tools_and_earlier_acceptance_say_nothing_about_a_hint(world: MemoryWorld) -> None:
     for _ in range(4):
-        await told.judged(PLAIN, 1.0)
-    await told.judged(PLAIN, -1.0, STEPS)
+        await world.judged(PLAIN, 1.0)
+    await world.judged(PLAIN, -1.0, STEPS)
     for _ in range(4):
-        await told.judged(PLAIN, 1.0, role="tool")
-    assert await told.memory.standing() == [STEPS]
-    assert told.engine.asked == 0
+        await world.judged(PLAIN, 1.0, role="tool")
+    assert await world.memory.standing() == [STEPS]
+    assert world.engine.asked == 0
 
 
-async def test_a_pair_is_scored_once(told: Told) -> None:
-    await told.judged(BOLD, -1.0, NO_BOLD)
-    await told.judged(PLAIN, 1.0)
-    await told.memory.standing()
-    asked = told.engine.asked
+async def test_a_pair_is_scored_once(world: MemoryWorld) -> None:
+    await world.judged(BOLD, -1.0, NO_BOLD)
+    await world.judged(PLAIN, 1.0)
+    await world.memory.standing()
+    asked = world.engine.asked
     assert asked == 2
-    await told.memory.standing()
-    assert told.engine.asked == asked
+    await world.memory.standing()
+    assert world.engine.asked == asked
 
 
-async def test_an_engine_that_cannot_score_lets_all_stand_and_one_that_is_away_is_waited_for(told: Told) -> None:
-    await told.judged(PLAIN, -1.0, STEPS)
+async def test_an_engine_that_cannot_score_lets_all_stand_and_an_absent_one_is_waited_for(
+    world: MemoryWorld,
+) -> None:
+    await world.judged(PLAIN, -1.0, STEPS)
     for _ in range(4):
-        await told.judged(PLAIN, 1.0)
-    told.engine.error = EngineError("cannot", status=501)
-    assert await told.memory.standing() == [STEPS]
-    told.engine.error = EngineError("the base is gone", status=404)
-    assert await told.memory.standing() == [STEPS]
-    told.engine.error = ContextLengthExceeded(prompt_tokens=9, requested_tokens=1, context_length=8)
-    assert await told.memory.standing() == [STEPS], "too long to be asked about"
-    told.memory = HintMemory(told.journal, told.engine, told.prompter, told.settings)  # type: ignore[arg-type]
-    told.engine.error = EngineError("away")
+        await world.judged(PLAIN, 1.0)
+    world.engine.error = EngineError("cannot", status=501)
+    assert await world.memory.standing() == [STEPS]
+    world.engine.error = EngineError("the base is gone", status=404)
+    assert await world.memory.standing() == [STEPS]
+    world.engine.error = ContextLengthExceeded(prompt_tokens=9, requested_tokens=1, context_length=8)
+    assert await world.memory.standing() == [STEPS], "too long to be asked about"
+    world.memory = HintMemory(world.journal, world.engine, world.prompter, world.settings)  # type: ignore[arg-type]
+    world.engine.error = EngineError("away")
     with pytest.raises(EngineError, match="away"):
-        await told.memory.standing()
-    told.engine.error = None
-    assert await told.memory.standing() == []
+        await world.memory.standing()
+    world.engine.error = None
+    assert await world.memory.standing() == []

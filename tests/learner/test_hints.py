@@ -23,5 +23,5 @@ def test_only_the_last_ones_are_kept() -> None:
     assert distinct([], 2) == []
 
 
-def test_hints_of_little_words_are_still_told_apart() -> None:
+def test_hints_of_little_words_are_still_distinct() -> None:
     assert distinct(["just to you", "or not", " "], 6) == ["just to you", "or not"]

@@ -18,9 +18,9 @@ async def imported(world: World, number: int, text: str) -> str:
 
 
 async def reason(world: World, turn_id: str) -> str:
-    told = await world.journal.explain(turn_id)
-    assert told is not None
-    return "" if told["quarantine"] is None else str(told["quarantine"]["reason"])
+    explained = await world.journal.explain(turn_id)
+    assert explained is not None
+    return "" if explained["quarantine"] is None else str(explained["quarantine"]["reason"])
 
 
 async def test_a_complaint_teaches_by_distillation(worlds: Callable[..., World]) -> None:
@@ -40,9 +40,9 @@ async def test_a_complaint_teaches_by_distillation(worlds: Callable[..., World])
 async def test_methods_that_need_a_ratio_leave_it_out_and_say_so(worlds: Callable[..., World], method: str) -> None:
     world = worlds(method=method)
     await world.versions.start()
-    told = await reason(world, await imported(world, 1, "Please do not use bold."))
-    assert "imported, so the probabilities of its sampling are not known" in told
-    assert f"method {method} learns from it by no other way" in told
+    why = await reason(world, await imported(world, 1, "Please do not use bold."))
+    assert "imported, so the probabilities of its sampling are not known" in why
+    assert f"method {method} learns from it by no other way" in why
 
 
 async def test_it_does_not_grow_stale(worlds: Callable[..., World]) -> None:

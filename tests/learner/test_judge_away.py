@@ -14,7 +14,7 @@ from tests.learner.world import Worlds
 
 
 class Away:
-    """A judge whose model cannot be reached until somebody says so."""
+    """A judge whose model cannot be reached until the test says so."""
 
     here = False
 
@@ -51,7 +51,7 @@ async def test_turns_wait_while_the_judge_is_away_and_the_status_says_so(
     assert await world.journal.ready_count() == 2
 
 
-async def test_what_people_said_and_outcomes_are_settled_behind_any_number_of_turns_that_wait(
+async def test_feedback_and_outcomes_are_settled_behind_any_number_of_turns_that_wait(
     untrained: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openclaw_rl.learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)

@@ -19,7 +19,7 @@ from openclaw_rl.shared.records import (
     VersionSpan,
     Vote,
 )
-from tests.learner.judged import feedback, only_sample, quarantine, told
+from tests.learner.judged import feedback, judgement_of, only_sample, quarantine
 from tests.learner.world import World, Worlds
 
 
@@ -54,15 +54,15 @@ async def test_a_reward_on_a_filtered_answer_is_set_aside_and_a_hint_on_it_is_no
 
 
 @pytest.mark.parametrize(
-    ("sampling", "told"), [(Sampling(top_k=20), "top_k 20"), (Sampling(temperature=0), "greedily")], ids=str
+    ("sampling", "reason"), [(Sampling(top_k=20), "top_k 20"), (Sampling(temperature=0), "greedily")], ids=str
 )
 async def test_method_binary_learns_nothing_from_answers_without_a_ratio(
-    untrained: Worlds, sampling: Sampling, told: str
+    untrained: Worlds, sampling: Sampling, reason: str
 ) -> None:
     world = untrained(method="binary")
     made = await world.says(1, "Thanks, but please no bold.", sampling=sampling)
     await world.judge.once()
-    assert told in await quarantine(world, made)
+    assert reason in await quarantine(world, made)
     await world.says(2, "Thanks, but please no bold.", sampling=Sampling(temperature=0.7))
     await world.judge.once()
     assert (await only_sample(world)).no_ratio == ""
@@ -226,7 +226,7 @@ async def test_a_turn_that_is_being_learned_from_waits(untrained: Worlds) -> Non
         ({"response_ids": [7] * 40, "logprobs": [-1.0] * 40, "versions": [VersionSpan(0, 0, 40)]}, "max_sample_tokens"),
     ],
 )
-async def test_what_cannot_be_trained_on_is_quarantined_with_a_reason(
+async def test_a_turn_that_cannot_be_trained_on_is_quarantined_with_a_reason(
     untrained: Worlds, changes: dict[str, Any], reason: str
 ) -> None:
     world = untrained(max_sample_tokens=40)
@@ -320,7 +320,7 @@ async def test_every_judgement_says_by_whom_how_and_why(untrained: Worlds) -> No
     selections = []
     await world.judge.once()
     for made in (by_rules, by_feedback, by_comment):
-        judgement = await told(world, made)
+        judgement = await judgement_of(world, made)
         assert judgement.judge and judgement.prompt_version and judgement.reason
         selections.append((judgement.hint is not None, judgement.selection))
     assert selections == [(True, "rules"), (False, "none"), (True, "rules")]
@@ -333,7 +333,7 @@ async def test_at_most_judge_concurrency_turns_are_in_memory(untrained: Worlds) 
     assert [await world.judge.once() for _ in range(4)] == [3, 3, 1, 0]
 
 
-async def test_the_loop_goes_on_after_the_journal_failed(untrained: Worlds) -> None:
+async def test_the_loop_continues_after_the_journal_failed(untrained: Worlds) -> None:
     world = untrained()
     await world.says(1, "thanks")
     read = world.journal.unjudged

@@ -1,11 +1,11 @@
-"""Outcomes of sessions: what they make of the turns before them, beside step rewards, and where they come late."""
+"""Outcomes of sessions: the scores of the turns before them, alone, with step rewards, and when they come late."""
 
 from __future__ import annotations
 
 import pytest
 
 from openclaw_rl.shared.records import Outcome, PolicyVersion, Timings
-from tests.learner.judged import STEPS, only_sample, told
+from tests.learner.judged import STEPS, judgement_of, only_sample
 from tests.learner.world import Worlds
 
 
@@ -24,7 +24,7 @@ async def test_an_outcome_skips_the_judge_unless_step_rewards_are_asked_for(untr
     made = await world.says(1, "good", role="tool")
     await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0))
     await world.judge.once()
-    judgement = await told(world, made)
+    judgement = await judgement_of(world, made)
     assert (judgement.score, judgement.judge, judgement.selection) == (-1.0, "outcome", "none")
     assert judgement.prompt_version and judgement.reason
     assert world.judge._judge.made.asked == 0  # type: ignore[attr-defined]
@@ -42,12 +42,12 @@ async def test_a_step_reward_is_mixed_into_the_outcome_and_a_failed_one_leaves_i
     last = await world.says(2, "")
     await world.journal.add_outcome(Outcome(session_id="session-1", reward=reward))
     await world.judge.once()
-    judgement = await told(world, made)
+    judgement = await judgement_of(world, made)
     assert judgement.score == pytest.approx(score) and judgement.signal == "outcome"
     assert judgement.prompt_version == "steps-v1" and len(judgement.votes) == 1
     failed = "the step was not scored: 1 of 1 votes failed: no answer"
     assert (failed in judgement.reason) == (text == "none")
-    assert (await told(world, last)).score == reward  # nothing came after it that could be judged
+    assert (await judgement_of(world, last)).score == reward  # nothing came after it that could be judged
 
 
 async def test_an_outcome_outranks_what_was_judged_of_a_tool_result_and_takes_its_votes_as_the_step(
@@ -62,7 +62,7 @@ async def test_an_outcome_outranks_what_was_judged_of_a_tool_result_and_takes_it
     sample = await only_sample(world)
     assert (sample.reward, sample.explicit) == (0.0, True)
     assert world.judge._judge.made.asked == 1  # type: ignore[attr-defined]
-    assert "outcome -1 and step +1" in (await told(world, made)).reason
+    assert "outcome -1 and step +1" in (await judgement_of(world, made)).reason
 
 
 async def test_an_outcome_replaces_samples_of_tool_results_and_is_remembered_of_those_that_were_learned_from(
@@ -83,8 +83,8 @@ async def test_an_outcome_replaces_samples_of_tool_results_and_is_remembered_of_
     assert await world.judge.once() == 2
     sample = await only_sample(world)
     assert (sample.turn_id, sample.reward, sample.explicit) == (ready.turn_id, -1.0, True)
-    assert (await told(world, ready)).reason == "0 of 4 tests"
-    late = await told(world, learned)
+    assert (await judgement_of(world, ready)).reason == "0 of 4 tests"
+    late = await judgement_of(world, learned)
     assert (late.score, late.signal) == (-1.0, "outcome")
     assert late.reason == (
         "0 of 4 tests; the outcome came after a version had learned from this turn, which is not learned from again"
@@ -100,7 +100,7 @@ async def test_a_turn_that_a_person_answered_or_that_came_after_the_outcome_is_j
     later = await world.says(2, "bad", role="tool", timings=Timings(4e9, 4e9, 4e9))
     await world.journal.add_outcome(Outcome(session_id="session-1", reward=0.5))
     await world.judge.once()
-    assert [(await told(world, made)).score for made in (by_person, later)] == [1.0, -1.0]
+    assert [(await judgement_of(world, made)).score for made in (by_person, later)] == [1.0, -1.0]
 
 
 @pytest.mark.parametrize(("gamma", "rewards"), [(0.0, [-1.0, -1.0, -1.0]), (0.5, [-0.25, -0.5, -1.0])])
@@ -113,8 +113,8 @@ async def test_an_outcome_is_discounted_over_the_main_turns_before_the_last(
     await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0, detail="0 of 4 tests"))
     await world.says(10, "ok", role="tool", timings=Timings(4e9, 4e9, 4e9))  # after the outcome
     await world.judge.once()
-    assert [(await told(world, one)).score for one in made] == rewards
-    reasons = [(await told(world, one)).reason for one in made]
+    assert [(await judgement_of(world, one)).score for one in made] == rewards
+    reasons = [(await judgement_of(world, one)).reason for one in made]
     assert reasons[2] == "0 of 4 tests"
     assert ("gamma^2 (2 main turns came later)" in reasons[0]) == (gamma > 0)
 

@@ -79,8 +79,8 @@ async def test_feedback_that_replaces_a_waiting_sample_is_noticed(worlds: Worlds
     await world.versions.start()
     await tell(world, 1, ["thanks"] * 4)
     assert not await world.learner.once()
-    told = Feedback(turn_id="turn_" + f"{2:032x}", session_id="session-1", score=-1.0, text="too long")
-    await world.journal.add_feedback(told)
+    complaint = Feedback(turn_id="turn_" + f"{2:032x}", session_id="session-1", score=-1.0, text="too long")
+    await world.journal.add_feedback(complaint)
     await world.judge.once()
     assert await world.learner.once()
 
@@ -186,7 +186,7 @@ async def test_a_full_journal_after_the_commit_delays_the_version_and_loses_noth
     assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
 
 
-async def test_a_batch_that_cannot_be_stepped_on_is_rejected_and_learning_goes_on(worlds: Worlds) -> None:
+async def test_a_batch_that_cannot_be_stepped_on_is_rejected_and_learning_continues(worlds: Worlds) -> None:
     world = worlds()
     await world.versions.start()
     step = world.trainer.step
@@ -203,8 +203,8 @@ async def test_a_batch_that_cannot_be_stepped_on_is_rejected_and_learning_goes_o
 
     rejected = await world.journal.version(1)
     assert rejected is not None and rejected.state == "rejected" and "not finite" in rejected.guard["reason"]
-    told = await world.journal.explain("turn_" + f"{1:032x}")
-    assert told is not None and "not finite" in told["quarantine"]["reason"]
+    explained = await world.journal.explain("turn_" + f"{1:032x}")
+    assert explained is not None and "not finite" in explained["quarantine"]["reason"]
 
     await tell(world, 11, list(COMPLAINTS[:4]))
     assert await world.learner.once()
@@ -304,7 +304,7 @@ async def test_a_crash_before_the_commit_means_the_step_did_not_happen(worlds: W
     assert await states(second) == [(0, None, "retired"), (1, 0, "live")]
 
 
-async def test_after_a_restart_the_trainer_goes_on_from_the_newest_version(worlds: Worlds) -> None:
+async def test_after_a_restart_the_trainer_continues_from_the_newest_version(worlds: Worlds) -> None:
     first = worlds()
     await first.versions.start()
     await tell(first, 1, list(COMPLAINTS[:4]))
@@ -343,8 +343,8 @@ async def test_stale_samples_are_quarantined_with_the_reason(worlds: Worlds) -> 
     await tell(world, 6, ["thanks"] * 3, versions=[VersionSpan(1, 0, 3)])
     assert not await world.learner.once()
     assert await world.journal.ready_count() == 3
-    told = await world.journal.explain("turn_" + f"{5:032x}")
-    assert told is not None and "stale" in told["quarantine"]["reason"]
+    explained = await world.journal.explain("turn_" + f"{5:032x}")
+    assert explained is not None and "stale" in explained["quarantine"]["reason"]
 
 
 async def test_old_checkpoints_go_and_the_live_one_and_its_parent_stay(worlds: Worlds, tmp_path: Path) -> None:

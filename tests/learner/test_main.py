@@ -140,7 +140,7 @@ async def test_a_setting_that_cannot_work_ends_the_process_with_the_reason(engin
     assert not (tmp_path / "c" / "journal.db").exists()  # before anything says that the learner lives
 
 
-def test_the_process_beats_early_and_ends_cleanly_when_told(engine: Engine, tmp_path: Path) -> None:
+def test_the_process_beats_early_and_ends_cleanly_on_sigterm(engine: Engine, tmp_path: Path) -> None:
     settings = make_settings(engine, tmp_path / "data")
     process = subprocess.Popen(
         [sys.executable, "-m", "openclaw_rl.learner.main"],

@@ -1,4 +1,4 @@
-"""What each method learns from, and how a user's own is found."""
+"""The samples that each method learns from, and loading of a user's own method."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def test_every_method_that_can_be_named_is_there_with_its_defaults() -> None:
         ({"reward": -1.0, "advantage": 0.0}, set()),
     ],
 )
-def test_what_teaches_under_which_method(changes: dict[str, Any], teaches: set[str]) -> None:
+def test_samples_teach_under_their_methods(changes: dict[str, Any], teaches: set[str]) -> None:
     assert {name for name in METHODS if method(name).informative(sample(**changes))} == teaches
 
 
 def test_an_advantage_per_token_is_lost_without_a_ratio_and_that_is_said() -> None:
     without = sample(no_ratio="decoded greedily", hint="no bold", reward=-1.0)
-    told = {name: method(name).cannot_use(without) for name in METHODS}
-    assert {name for name, words in told.items() if words} == {"binary", "opd", "combined"}
-    assert "decoded greedily" in told["opd"] and "opd" in told["opd"]
+    reasons = {name: method(name).cannot_use(without) for name in METHODS}
+    assert {name for name, words in reasons.items() if words} == {"binary", "opd", "combined"}
+    assert "decoded greedily" in reasons["opd"] and "opd" in reasons["opd"]
 
 
 def test_recipes_hold_the_terms_of_their_method() -> None:

@@ -1,4 +1,4 @@
-"""Which samples teach under which method, and which steps may serve."""
+"""The samples that teach under each method, and the steps that may serve."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sample(**changes: Any) -> Sample:
         ({}, False, False),
     ],
 )
-def test_what_teaches(changes: dict[str, Any], rehearse: bool, binary: bool) -> None:
+def test_samples_teach_under_each_method(changes: dict[str, Any], rehearse: bool, binary: bool) -> None:
     assert method("rehearse").informative(sample(**changes)) is rehearse
     assert method("binary").informative(sample(**changes)) is binary
 
@@ -67,11 +67,11 @@ def test_without_an_importance_ratio_a_hint_teaches_and_a_reward_does_not(
         ({"reward": 0.0}, False, True),
     ],
 )
-def test_what_a_method_loses_without_a_ratio_is_said(changes: dict[str, Any], rehearse: bool, binary: bool) -> None:
+def test_the_loss_without_a_ratio_is_reported(changes: dict[str, Any], rehearse: bool, binary: bool) -> None:
     without = sample(no_ratio="sampled with top_p 0.9", **changes)
     for name, lost in (("rehearse", rehearse), ("binary", binary)):
-        told = method(name).cannot_use(without)
-        assert ("top_p 0.9" in told and name in told) if lost else told == ""
+        reason = method(name).cannot_use(without)
+        assert ("top_p 0.9" in reason and name in reason) if lost else reason == ""
     assert method("binary").cannot_use(sample(**changes)) == ""
 
 

@@ -146,7 +146,7 @@ async def test_earlier_prompts_are_rehearsed_with_their_pictures_where_the_engin
         assert engine.shown == [[data_url(RED)]] * len(samples)
 
 
-async def test_rehearsals_with_pictures_leave_out_what_nobody_can_train_on(seeing_prompter: Prompter) -> None:
+async def test_rehearsals_with_pictures_leave_out_untrainable_answers(seeing_prompter: Prompter) -> None:
     """An answer that holds the placeholder of a picture; and a `custom_generate`, which is given ids alone."""
     made = seen(seeing_prompter, 1, RED)
     settings = Settings(rehearsals=1, anchors=0)
@@ -185,7 +185,7 @@ def damaged(made: Turn) -> list[Turn]:
     ]
 
 
-async def test_a_turn_whose_images_have_no_places_is_asked_of_nobody(
+async def test_a_turn_whose_images_have_no_places_is_sent_to_no_engine(
     seeing_prompter: Prompter, journal: AsyncJournal
 ) -> None:
     turns = damaged(seen(seeing_prompter, 1, RED))
@@ -226,8 +226,8 @@ async def test_a_sample_whose_images_lost_their_places_is_set_aside_and_the_othe
     connection.close()
     assert [sample.turn_id for sample in await journal.ready_samples(10)] == [turns[1].turn_id]
     assert await journal.ready_count() == 1
-    told = await journal.explain(turns[0].turn_id)
-    assert told is not None and "show 1 images, and 0 are placed" in told["quarantine"]["reason"]
+    explained = await journal.explain(turns[0].turn_id)
+    assert explained is not None and "show 1 images, and 0 are placed" in explained["quarantine"]["reason"]
 
 
 async def test_hints_are_compared_with_the_pictures(seeing_prompter: Prompter) -> None:

@@ -1,4 +1,4 @@
-"""Versions: going back to an older one while learning goes on, and beginning from somebody's checkpoint."""
+"""Versions: going back to an older one during learning, and beginning from a given checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.learner.world import World
 Worlds = Callable[..., World]
 
 
-async def test_learning_goes_on_from_the_version_that_was_gone_back_to(worlds: Worlds) -> None:
+async def test_learning_continues_from_the_version_that_was_gone_back_to(worlds: Worlds) -> None:
     world = worlds()
     await world.versions.start()
     for first in (1, 11):
@@ -36,7 +36,7 @@ async def test_learning_goes_on_from_the_version_that_was_gone_back_to(worlds: W
     assert version is not None and version.metrics["step"] == 2
 
 
-async def test_a_step_is_dropped_when_somebody_goes_back_while_it_runs(worlds: Worlds, tmp_path: Path) -> None:
+async def test_a_step_is_dropped_when_the_user_goes_back_during_it(worlds: Worlds, tmp_path: Path) -> None:
     world = worlds()
     await world.versions.start()
     await tell(world, 1, list(COMPLAINTS[:4]))
@@ -101,7 +101,7 @@ async def test_a_crash_after_such_a_choice_publishes_nothing(worlds: Worlds) -> 
     assert second.versions.current == 0
 
 
-async def test_a_new_journal_goes_on_from_a_checkpoint(worlds: Worlds, tmp_path: Path) -> None:
+async def test_a_new_journal_continues_from_a_checkpoint(worlds: Worlds, tmp_path: Path) -> None:
     first = worlds()
     await first.versions.start()
     await tell(first, 1, list(COMPLAINTS[:4]))
@@ -125,7 +125,7 @@ async def test_a_new_journal_goes_on_from_a_checkpoint(worlds: Worlds, tmp_path:
     assert len(await states(third)) == 3
 
 
-async def test_what_is_no_checkpoint_is_refused_at_the_start(worlds: Worlds, tmp_path: Path) -> None:
+async def test_a_folder_without_a_checkpoint_is_refused_at_the_start(worlds: Worlds, tmp_path: Path) -> None:
     settings = worlds(train=False).settings.replace(resume=str(tmp_path))
     with pytest.raises(ConfigError, match=r"no checkpoint \(meta\.json and served not found"):
         check_resume(settings)
@@ -133,7 +133,7 @@ async def test_what_is_no_checkpoint_is_refused_at_the_start(worlds: Worlds, tmp
         await run(settings.replace(engine_url="http://127.0.0.1:9"), asyncio.Event())
 
 
-async def test_a_folder_to_go_on_from_is_looked_for_until_there_is_a_version_beside_the_base(
+async def test_a_folder_to_resume_is_looked_for_until_there_is_a_version_after_the_base(
     worlds: Worlds, tmp_path: Path
 ) -> None:
     world = worlds(train=False)

@@ -1,4 +1,7 @@
-"""What people type after an answer, in words of our own, one list a class; `test_rules.py` holds the judge to each."""
+"""Reactions that people type after an answer, in words of our own, one list a class.
+
+`test_rules.py` holds the judge to each.
+"""
 
 from __future__ import annotations
 

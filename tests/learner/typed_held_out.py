@@ -1,5 +1,6 @@
-"""What people type after an answer, for measuring the rule judge: written before its rules were widened, and not to be
-tuned against. A phrasing that the judge misses belongs into the lists of `test_rules.py` in other words, not here.
+"""Reactions that people type after an answer, for measuring the rule judge: written before its rules were widened, and
+not to be tuned against. A phrasing that the judge misses belongs into the lists of `test_rules.py` in other
+words, not here.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What people type about the tone and the detail of an answer, in words of our own: praise that names a quality, wishes
-for another tone or for more detail, and tasks that look like them. `test_rules.py` holds the judge to each."""
+"""Reactions that people type about the tone and the detail of an answer, in words of our own: praise that names a
+quality, wishes for another tone or for more detail, and tasks that look like them. `test_rules.py` holds the judge to
+each."""
 
 from __future__ import annotations
 

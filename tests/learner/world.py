@@ -27,7 +27,7 @@ from tests.learner.things import turn
 
 
 class ScriptedEngine:
-    """Stands for an engine: answers with a few random tokens, and remembers what it was asked and told.
+    """Stands for an engine: answers with a few random tokens, and records its calls.
 
     `down` makes every call fail as an unreachable engine does, `refuses` every load as a broken checkpoint does.
     """

@@ -106,7 +106,7 @@ async def test_tools_in_words_go_on_from_the_sampled_tokens_over_several_turns(t
         engine.says = "Welcome."
         _, last = await ask(client, *history)
         recorded = await turns(service, *found, last)
-        assert all(goes_on(parent, turn) for parent, turn in pairwise(recorded))
+        assert all(continues(parent, turn) for parent, turn in pairwise(recorded))
         assert [turn.untrainable for turn in recorded] == [""] * 4
         assert [service.prompter.decode(turn.response_ids) for turn in recorded[:2]] == [
             f"{CALL}<|im_end|>",

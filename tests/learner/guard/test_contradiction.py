@@ -32,11 +32,11 @@ def test_before_anything_was_learned_nothing_contradicts() -> None:
     assert not contradicts([rewarded(-1.0, 0.2) for _ in range(16)])
 
 
-def test_what_an_environment_rewards_is_no_opinion() -> None:
+def test_a_reward_of_an_environment_is_no_opinion() -> None:
     assert not contradicts([rewarded(-1.0, 2.0, person=False) for _ in range(8)])
 
 
-def test_praise_of_noise_is_told_from_praise_of_what_is_usual() -> None:
+def test_praise_of_noise_is_distinguished_from_praise_of_usual_answers() -> None:
     fine, noise = rewarded(1.0, 0.0, base=-6.0), rewarded(1.0, 0.0, base=-60.0)
     blamed = rewarded(-1.0, 0.0, base=-60.0)
     assert praised_noise([fine, noise, blamed], -0.2, 1.5) == [noise]

@@ -1,4 +1,4 @@
-"""What counts as a broken answer, and what does not."""
+"""Broken answers, and answers that only look broken."""
 
 from __future__ import annotations
 

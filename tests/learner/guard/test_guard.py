@@ -29,7 +29,7 @@ async def test_a_candidate_like_its_parent_passes_with_figures(real: Worlds) -> 
     assert (await world.engine.info()).live == 0
 
 
-async def test_a_broken_candidate_is_told_by_what_people_accepted_and_by_its_answers(real: Worlds) -> None:
+async def test_a_broken_candidate_is_recognised_by_accepted_answers_and_by_its_own(real: Worlds) -> None:
     world = real()
     await accepted(world)
     verdict = await guard_of(world).probe(await candidate(world, rate=0.05), 0, [])
@@ -96,7 +96,7 @@ async def test_without_the_guard_only_the_steps_figures_count(real: Worlds) -> N
     assert not examine(report, max_kl=2.0).passed
 
 
-async def test_an_engine_of_one_version_is_told_in_the_report(real: Worlds) -> None:
+async def test_an_engine_of_one_version_is_named_in_the_report(real: Worlds) -> None:
     world = real()
     info = await world.engine.info()
 
@@ -163,7 +163,7 @@ async def test_an_engine_that_fails_while_it_is_probed_is_waited_for_and_the_ste
     assert (await world.journal.versions())[-1].state == "live"
 
 
-async def test_what_a_batch_was_given_for_a_step_that_did_not_happen_is_kept_for_its_next_try(real: Worlds) -> None:
+async def test_additions_to_a_batch_whose_step_did_not_happen_are_kept_for_its_next_try(real: Worlds) -> None:
     world = real()
     await world.versions.start()
     for number in range(1, BATCH + 1):
@@ -201,10 +201,10 @@ async def test_what_a_batch_was_given_for_a_step_that_did_not_happen_is_kept_for
     assert (await world.journal.versions())[-1].state == "live"
 
 
-async def test_what_stands_in_the_way_does_not_keep_the_trainer_from_a_version_that_somebody_chose(
+async def test_an_obstacle_does_not_keep_the_trainer_from_a_version_that_the_user_chose(
     real: Worlds,
 ) -> None:
-    """The way out may be another version: the state of this one may be what cannot be had."""
+    """The way out may be another version: the state of this one may be unavailable."""
     world = real()
     await world.versions.start()
     for number in range(1, BATCH + 1):
@@ -250,7 +250,7 @@ async def test_a_candidate_that_cannot_be_probed_is_dropped_once_another_version
     assert not (world.settings.checkpoints_path / "2").exists()
 
 
-async def test_what_was_known_of_a_step_that_was_undone_is_not_held_for_the_next_of_its_number(real: Worlds) -> None:
+async def test_measurements_of_a_step_that_was_undone_are_not_kept_for_the_next_of_its_number(real: Worlds) -> None:
     world = real()
     await world.versions.start()
     for number in range(1, BATCH + 1):

@@ -25,8 +25,8 @@ async def test_rewards_upside_down_are_rejected_with_their_story_and_nothing_of_
     live = await world.journal.live_version()
     assert live is not None and (live.number, world.versions.current) == (2, 2)
     assert (await world.engine.info()).live == 2
-    told = await world.journal.explain(f"turn_{21:032x}")
-    assert told is not None and "version 3 was rejected: 4 of 4 rewards" in told["quarantine"]["reason"]
+    explained = await world.journal.explain(f"turn_{21:032x}")
+    assert explained is not None and "version 3 was rejected: 4 of 4 rewards" in explained["quarantine"]["reason"]
     assert await world.journal.ready_count() == 0
     assert sorted(path.name for path in world.settings.checkpoints_path.iterdir()) == ["1", "2"]
     assert (await batch(world, 31, 1.0)).state == "live"

@@ -1,4 +1,4 @@
-"""Which accepted answers the guard keeps, and how long their acceptance stands."""
+"""The accepted answers that the guard keeps, and the time for which their acceptance stands."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_acceptance_falls_when_later_complaints_outnumber_it() -> None:
     assert standing([*before[:3], *before[6:]]) == ["turn_1"]
 
 
-def test_whoever_praised_and_now_complains_is_followed_within_a_window() -> None:
+def test_a_user_who_praised_and_now_complains_is_followed_within_a_window() -> None:
     praise = [said(number, 1.0) for number in range(40, 0, -1)]
     left = []
     for complaints in (0, 8, 16, 24):
@@ -84,12 +84,12 @@ async def test_only_answers_that_people_accepted_are_kept_and_the_reason_can_be_
     assert len(ready) == 3 and await world.journal.ready_count() == 3
     await set_aside(world.journal, [*held, "turn_forgotten"])
     assert await world.journal.ready_count() == 1
-    told = await world.journal.explain(praised.turn_id)
-    assert told is not None and told["quarantine"]["reason"] == REASON
+    explained = await world.journal.explain(praised.turn_id)
+    assert explained is not None and explained["quarantine"]["reason"] == REASON
     assert (await world.journal.status())["quarantined"] == {REASON: 2}
 
 
-async def test_the_journal_tells_reactions_before_a_batch_from_those_to_it(untrained: Worlds) -> None:
+async def test_the_journal_separates_reactions_before_a_batch_from_those_to_it(untrained: Worlds) -> None:
     world = untrained(judge_concurrency=1)  # judgements in the order of the turns
     for number, text in enumerate(["thanks", "no bold please", "no", "exit code 0", "thanks", "thanks"], start=1):
         await world.says(number, text, role="tool" if number == 4 else "user")
@@ -99,6 +99,6 @@ async def test_the_journal_tells_reactions_before_a_batch_from_those_to_it(untra
     await set_aside(world.journal, turns[:1])
     of_batch, before = await world.journal.reactions(turns[4:], 10)
     assert [one.turn_id for one in of_batch] == [turns[5], turns[4]]
-    told = {one.turn_id: (one.score, one.reasoned, one.held_back) for one in before}
-    assert told == {turns[2]: (-1.0, False, False), turns[1]: (-1.0, True, False), turns[0]: (1.0, False, True)}
+    earlier = {one.turn_id: (one.score, one.reasoned, one.held_back) for one in before}
+    assert earlier == {turns[2]: (-1.0, False, False), turns[1]: (-1.0, True, False), turns[0]: (1.0, False, True)}
     assert [one.turn_id for one in (await world.journal.reactions([], 2))[1]] == [turns[5], turns[4]]

@@ -35,13 +35,13 @@ def test_texts_and_regular_expressions(tmp_path: Path) -> None:
     assert read("") == []
 
 
-def test_probes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_probes_of_one_name_are_distinguished(tmp_path: Path) -> None:
     names = [probe.name for probe in read(write(tmp_path, *({"prompt": "Hi", "must": [text]} for text in "abc")))]
     assert len(set(names)) == 3
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("{", "truncated"),
         ("[]", "Expected `object`"),
@@ -54,11 +54,11 @@ def test_probes_of_one_name_are_told_apart(tmp_path: Path) -> None:
         ({"prompt": "Hi", "must": ["a"], "max_tokens": "9"}, "max_tokens"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path: Path, line: Any, told: str) -> None:
+def test_a_bad_line_is_named(tmp_path: Path, line: Any, message: str) -> None:
     file = write(tmp_path, {"prompt": "Hi", "must": ["a"]}, line)
     with pytest.raises(ConfigError, match="line 2") as caught:
         read(file)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

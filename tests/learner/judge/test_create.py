@@ -28,6 +28,6 @@ def test_a_model_behind_litellm_needs_litellm(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     "changes", [{"judge": "engine:"}, {"judge": "/no/such"}, {"hint_model": "rules"}, {"judge_prompt": "/no/such.md"}]
 )
-def test_what_cannot_judge_ends_the_start(changes: dict[str, str]) -> None:
+def test_a_judge_that_cannot_judge_ends_the_start(changes: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         create(Settings(**({"judge": "openai/gpt"} | changes)))

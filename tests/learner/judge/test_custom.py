@@ -29,7 +29,7 @@ class Own:
         self.closed = False
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        return Judgement(turn_id="somebody else's", score=0.25, votes=[Vote(text=next_state.text, score=0.25)])
+        return Judgement(turn_id="another turn's", score=0.25, votes=[Vote(text=next_state.text, score=0.25)])
 
     async def close(self) -> None:
         self.closed = True
@@ -92,7 +92,7 @@ async def test_a_class_from_a_file_judges_and_its_content_is_recorded(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "failure"),
     [
         (ValueError("no idea"), "ValueError: no idea"),
         ("good", "it gave a str"),
@@ -101,12 +101,12 @@ async def test_a_class_from_a_file_judges_and_its_content_is_recorded(tmp_path: 
     ],
     ids=["raises", "a text", "too large", "not a number"],
 )
-async def test_whatever_goes_wrong_there_is_a_failed_vote(
-    said: Any, told: str, monkeypatch: pytest.MonkeyPatch
+async def test_any_error_of_a_custom_judge_is_a_failed_vote(
+    said: Any, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Broken, "said", said)
     judgement = await create(Settings(judge=path(Broken))).judge(ASKED, THANKS)
-    assert judgement.score is None and told in judgement.votes[0].failure
+    assert judgement.score is None and failure in judgement.votes[0].failure
     assert judgement.reason == f"1 of 1 votes failed: {judgement.votes[0].failure}"
 
 
@@ -122,7 +122,7 @@ async def test_one_that_hangs_costs_no_more_than_the_time_out() -> None:
     assert judgement.score is None and "0.05 s" in judgement.votes[0].failure
 
 
-def test_what_is_no_judge_is_refused_by_name() -> None:
+def test_a_class_that_is_no_judge_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="no method `judge`"):
         create(Settings(judge=path(NoJudge)))
     with pytest.raises(ConfigError, match="cannot be made: RuntimeError: no licence"):
@@ -158,7 +158,7 @@ async def test_a_reward_model_by_the_references_contract_is_mapped(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "failure"),
     [
         ("1.01", "outside [0, 1]"),
         ("-0.5", "outside [0, 1]"),
@@ -167,11 +167,11 @@ async def test_a_reward_model_by_the_references_contract_is_mapped(tmp_path: Pat
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
-async def test_a_reward_that_is_none_is_a_failed_vote_and_not_neutral(tmp_path: Path, value: str, told: str) -> None:
+async def test_a_reward_that_is_none_is_a_failed_vote_and_not_neutral(tmp_path: Path, value: str, failure: str) -> None:
     file = tmp_path / "reward.py"
     file.write_text(REWARD.format(value=value))
     judgement = await create(Settings(custom_reward=str(file), votes=3)).judge(ASKED, THANKS)
-    assert judgement.score is None and told in judgement.votes[0].failure
+    assert judgement.score is None and failure in judgement.votes[0].failure
 
 
 async def test_the_examples_of_the_page_work(tmp_path: Path) -> None:

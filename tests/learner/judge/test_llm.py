@@ -88,14 +88,14 @@ async def test_a_question_that_the_scripted_provider_refuses_is_a_failed_vote(
     assert judgement.score is None and "the prompt is too long" in judgement.reason
 
 
-async def test_a_provider_that_is_not_there_or_that_nobody_knows_lets_the_turn_wait(judge: Judges) -> None:
+async def test_an_unreachable_or_unknown_provider_lets_the_turn_wait(judge: Judges) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        unreachable = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     with pytest.raises(JudgeAway, match=r"waits for its provider: .*[Cc]onnection"):
-        await judge(judge=f"openai/scripted@{nobody}").judge(ASKED, COMPLAINT)
+        await judge(judge=f"openai/scripted@{unreachable}").judge(ASKED, COMPLAINT)
     with pytest.raises(JudgeAway, match="LLM Provider NOT provided"):
-        await judge(judge="nobodys-model").judge(ASKED, COMPLAINT)
+        await judge(judge="unknown-model").judge(ASKED, COMPLAINT)
 
 
 async def test_the_judge_is_not_asked_again_while_the_scripted_hint_model_is_away(

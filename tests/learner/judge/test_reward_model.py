@@ -29,12 +29,12 @@ async def test_its_score_is_the_judgement_and_it_gives_no_hint(tmp_path: Path) -
     folder = write_classifier(tmp_path / "rm")
     for name in (f"reward-model:{folder}", str(folder)):  # a classifier's folder is a judge by itself
         judgement = await create(Settings(judge=name, device="cpu", votes=3)).judge(ASKED, THANKS)
-        expected, told = await SequenceClassifier(str(folder), device="cpu").rate(
+        expected, reason = await SequenceClassifier(str(folder), device="cpu").rate(
             [("user", "How much is 7 and 5?"), ("assistant", "It is 12."), ("user", "thanks")]
         )
         assert -1 < expected < 1 and judgement.score == pytest.approx(expected)
         assert (judgement.hint, judgement.selection, judgement.judge) == (None, "none", "reward-model:rm")
-        assert judgement.prompt_version == "reward-model-v1" and judgement.reason == told
+        assert judgement.prompt_version == "reward-model-v1" and judgement.reason == reason
 
 
 async def test_turns_wait_for_a_folder_that_cannot_be_loaded_until_it_can(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ class SlowToLoad:
         self.ready = asyncio.Event()
         self.rated = 0
 
-    async def rate(self, told: Sequence[tuple[str, str]]) -> Rating:
+    async def rate(self, conversation: Sequence[tuple[str, str]]) -> Rating:
         await self.ready.wait()
         self.rated += 1
         return Rating(0.5, "scripted")
@@ -95,7 +95,7 @@ async def test_with_a_scripted_hint_model_it_yields_hints_where_the_score_is_not
     assert turned.hint == ("Check the sum." if turned.score <= 0 else None)
 
 
-def test_what_it_reads() -> None:
+def test_it_reads_the_conversation() -> None:
     made = turn(1, messages=[{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}])
     environment = NextState(turn_id=made.turn_id, role="environment", text="done")
     assert conversation(made, environment) == [

@@ -1,4 +1,4 @@
-"""Which hint is taken; the overlaps are counted here by hand, and once asked of a real engine."""
+"""The choice of a hint; the overlaps are counted here by hand, and once asked of a real engine."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_at_most_three_distinct_hints_are_compared_and_one_needs_no_engine
     made = made_turn(prompter)
     prompts = [tuple(made.prompt_ids), *(tuple(hinted_prompt(prompter, made, hint)) for hint in HINTS)]
     engine = ScoringEngine({ids: [[1], [2], [3]] for ids in prompts})
-    four = [HINTS[0], HINTS[0], *HINTS[1:], "A fourth one that nobody asks about, the longest of them all by far."]
+    four = [HINTS[0], HINTS[0], *HINTS[1:], "A fourth one that no one asks about, the longest of them all by far."]
     found = await selector("overlap-sequence", engine, prompter).choose(made, votes(*four))
     assert found.hint == HINTS[1]  # all overlap alike: the shortest
     assert len(engine.asked) == 4
@@ -135,9 +135,7 @@ async def test_a_version_that_a_scripted_engine_has_no_more_gives_way_to_the_liv
 
 
 @pytest.mark.parametrize("case", ["no engine", "cannot score"])
-async def test_where_nothing_can_be_compared_the_shortest_is_taken_with_the_reason(
-    case: str, prompter: Prompter
-) -> None:
+async def test_without_a_comparison_the_shortest_is_taken_with_the_reason(case: str, prompter: Prompter) -> None:
     made = made_turn(prompter)
     engine = None if case == "no engine" else ScoringEngine({}, missing=[3, None] if case == "cannot score" else ())
     found = await selector("overlap-sequence", engine, prompter).choose(made, votes(*HINTS))

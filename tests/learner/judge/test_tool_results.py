@@ -1,4 +1,4 @@
-"""Which results of tools say that the tool failed."""
+"""Results of tools that say that the tool failed."""
 
 from __future__ import annotations
 

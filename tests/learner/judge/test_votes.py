@@ -56,7 +56,7 @@ def test_the_most_frequent_score_of_the_valid_votes_wins(
     assert plurality([vote(score) for score in scores], threshold) == winner
 
 
-def test_what_the_votes_said_in_words() -> None:
+def test_votes_are_described_in_words() -> None:
     assert describe([vote(-1), vote(-1), vote(None)], 0.5) == (
         "2 of 3 votes valid: 2 for -1; 1 of 3 votes failed: no answer"
     )

@@ -1,4 +1,4 @@
-"""What a step's figures say beside the trainer's own."""
+"""A step's figures in addition to the trainer's own."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ async def test_a_version_says_what_its_samples_were_and_how_old(worlds: Worlds) 
     assert await world.learner.once()
     version = await world.journal.version(2)
     assert version is not None
-    told = {name: value for name, value in version.metrics.items() if name.startswith(("mix/", "lag/"))}
-    assert told == {
+    figures = {name: value for name, value in version.metrics.items() if name.startswith(("mix/", "lag/"))}
+    assert figures == {
         "lag/mean": pytest.approx((1 + 0 + 0) / 3),
         "lag/max": 1.0,
         "mix/turns": 3.0,
@@ -51,9 +51,9 @@ async def test_a_version_says_how_judging_went_until_then(worlds: Worlds) -> Non
     assert await world.learner.once()
     version = await world.journal.version(1)
     assert version is not None
-    told = {name: value for name, value in version.metrics.items() if name.startswith("judge/")}
-    assert told["judge/without_score"] == 1 and told["judge/failed"] == 3
-    assert (told["judge/judgements"], told["judge/votes"]) == (counted.judgements, counted.votes)
+    figures = {name: value for name, value in version.metrics.items() if name.startswith("judge/")}
+    assert figures["judge/without_score"] == 1 and figures["judge/failed"] == 3
+    assert (figures["judge/judgements"], figures["judge/votes"]) == (counted.judgements, counted.votes)
 
 
 def test_rates_are_of_what_happened_between_two_steps() -> None:

@@ -1,4 +1,4 @@
-"""Figures of every step on their way out: TensorBoard's files as TensorBoard reads them, and what is told when they
+"""Figures of every step on their way out: TensorBoard's files as TensorBoard reads them, and the notes when they
 cannot go.
 """
 
@@ -40,7 +40,7 @@ async def commit(journal: AsyncJournal, number: int, state: VersionState, **metr
 
 
 def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """What TensorBoard shows of a folder: steps and values by tag, in the order of the files."""
+    """Read a folder as TensorBoard shows it: steps and values by tag, in the order of the files."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0}, purge_orphaned_data=False)
     events.Reload()
     return {tag: [(one.step, one.value) for one in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
@@ -71,10 +71,10 @@ async def test_every_step_is_written_once_whatever_dies(journal: AsyncJournal, t
     assert await again.once() == 0
     await commit(journal, 3, "rejected", loss_total=0.5, judge_votes=8.0, judge_failed=4.0)
     assert await again.once() == 1
-    told = read(folder)
-    assert told["loss/total"] == [(1, 2.0), (2, 1.0), (3, 0.5)]
-    assert told["judge/failure_rate"] == [(1, 0.25), (2, 0.75)]
-    assert told["rejected"] == [(1, 1.0), (2, 1.0), (3, 1.0)]
+    figures = read(folder)
+    assert figures["loss/total"] == [(1, 2.0), (2, 1.0), (3, 0.5)]
+    assert figures["judge/failure_rate"] == [(1, 0.25), (2, 0.75)]
+    assert figures["rejected"] == [(1, 1.0), (2, 1.0), (3, 1.0)]
 
 
 async def test_a_version_waits_until_it_is_decided(journal: AsyncJournal, tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ async def test_a_journal_with_a_history_is_written_as_a_whole(worlds: Worlds, tm
         assert await world.learner.once()
     (sink,) = await sinks_of(world.settings, world.journal)
     assert await Reporter(world.journal, sink, world.progress).once() == 2
-    told = read(world.settings.serve.data / "tensorboard")
+    figures = read(world.settings.serve.data / "tensorboard")
     for name in (
         "loss/total",
         "loss/binary",
@@ -104,14 +104,14 @@ async def test_a_journal_with_a_history_is_written_as_a_whole(worlds: Worlds, tm
         "gradient/norm",
         "learning_rate",
     ):
-        assert [step for step, _ in told[name]] == [1, 2], name
+        assert [step for step, _ in figures[name]] == [1, 2], name
     second = await world.journal.version(2)
     assert second is not None
     for name, value in second.metrics.items():
-        assert told[name][-1][1] == pytest.approx(value, rel=1e-6), name
+        assert figures[name][-1][1] == pytest.approx(value, rel=1e-6), name
 
 
-async def test_a_sink_that_fails_is_told_and_tried_again(
+async def test_a_sink_that_fails_is_noted_and_tried_again(
     journal: AsyncJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "FIRST_PAUSE", 0.01)
@@ -154,11 +154,11 @@ async def test_a_sink_that_fails_is_told_and_tried_again(
             await asyncio.sleep(0.01)
     task.cancel()
     assert sink.written == [1]
-    told = [text for text in dict.fromkeys(notes) if text]
-    assert told == [f"figures are not reported: {why}" for why in ("no such host", "the disk is full")]
+    distinct = [text for text in dict.fromkeys(notes) if text]
+    assert distinct == [f"figures are not reported: {why}" for why in ("no such host", "the disk is full")]
 
 
-async def test_a_missing_package_is_told_with_its_extra(journal: AsyncJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_names_its_extra(journal: AsyncJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)  # what an import of a package not installed meets
     (sink,) = await sinks_of(Settings(report_to="wandb:my-project", data=Path("nowhere")), journal)
     with pytest.raises(SinkError, match=r"pip install -e '\.\[wandb\]'"):

@@ -1,4 +1,4 @@
-"""Rollouts and answers by somebody else's code: what is taken, what is refused, and that no batch is lost by it."""
+"""Rollouts and answers by a user's own code: checks of what it returns, and that no batch is lost by it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_sample_that_cannot_be_trained_on_is_left_out_with_the_reason(changes:
     assert wrong[0].startswith("sample 1 of 2: ")
 
 
-def test_what_is_no_list_of_samples_is_refused_as_a_whole() -> None:
+def test_a_value_that_is_no_list_of_samples_is_refused_as_a_whole() -> None:
     for given in (None, "text", {"a": 1}, 5):
         with pytest.raises(HookFailed, match="not a list"):
             checked_samples(given, 100, 10, [])
@@ -82,8 +82,8 @@ def test_an_answer_may_be_tokens_or_a_pair() -> None:
     pair = checked_answer(([3, 4], [-1, -0.5]), 100, 7)
     assert pair is not None
     assert (pair.ids, pair.logprobs, pair.versions) == ([3, 4], [-1.0, -0.5], [VersionSpan(7, 0, 2)])
-    told = checked_answer(Tokens(ids=(3,), logprobs=(-1.0,), version=2), 100, 7)
-    assert told is not None and told.versions == [VersionSpan(2, 0, 1)]
+    checked = checked_answer(Tokens(ids=(3,), logprobs=(-1.0,), version=2), 100, 7)
+    assert checked is not None and checked.versions == [VersionSpan(2, 0, 1)]
     assert checked_answer(None, 100, 7) is None
     for given in ("text", ([3],), ([3], [1.0]), ([], []), ([3], [-1.0], 5), ([3], None)):
         with pytest.raises(HookFailed):
@@ -147,7 +147,7 @@ async def of_the_batch(context: RolloutContext) -> list[Sample]:
         ("of_the_batch", "another one has its sample_id", 0),
     ],
 )
-async def test_a_rollout_that_fails_is_told_and_the_step_goes_on(
+async def test_a_rollout_that_fails_is_noted_and_the_step_continues(
     worlds: Worlds, hook: str, note: str, anchors: int
 ) -> None:
     world = worlds(custom_rollout=f"{HERE}:{hook}", batch_size=1, request_timeout=0.2)

@@ -171,8 +171,8 @@ def test_drill_prompts_fit_the_model_and_can_be_ones_own(tmp_path: Path) -> None
 )
 def test_defects_in_words(changes: dict[str, Any], reason: str) -> None:
     made = turn(1, **changes)
-    told = defect(made, Judgement(turn_id=made.turn_id, score=1.0), Settings(max_sample_tokens=100), live=0)
-    assert reason in told and bool(told) == bool(reason)
+    found = defect(made, Judgement(turn_id=made.turn_id, score=1.0), Settings(max_sample_tokens=100), live=0)
+    assert reason in found and bool(found) == bool(reason)
 
 
 def test_no_provider_trains_on_images() -> None:

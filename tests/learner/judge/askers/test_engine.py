@@ -165,7 +165,7 @@ async def test_an_engine_whose_model_is_elsewhere_needs_a_folder(prompter: Promp
         await LazyPrompter.folder("", SpeakingEngine(prompter)).get()  # type: ignore[arg-type]
 
 
-def test_an_engine_of_its_own_that_nobody_started_is_refused() -> None:
+def test_an_engine_of_its_own_that_is_not_started_is_refused() -> None:
     with pytest.raises(ConfigError, match="judge = engine:models/judge@URL"):
         create(settings(judge="engine:models/judge"))
     with pytest.raises(ConfigError, match="hint_model = engine:models/judge@URL"):

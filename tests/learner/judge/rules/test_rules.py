@@ -354,7 +354,7 @@ async def test_a_bare_thumb_is_explicit_feedback(text: str, score: float) -> Non
     assert (judgement.score, judgement.signal) == (score, "feedback")
 
 
-def test_a_thumb_beside_words_is_read_with_them() -> None:
+def test_a_thumb_next_to_words_is_read_with_them() -> None:
     assert not read_message("thanks 👍").thumb
 
 
