@@ -1,4 +1,4 @@
-"""What `status` and `why` tell of audits, and of turns whose score cannot teach."""
+"""`status` and `why` on audits, and on turns whose score cannot teach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that no provider can train with are told before anything starts."""
+"""Settings that no provider can train with are refused before anything starts."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from openclaw_rl.shared.settings.settings import Settings
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else None,
 )
-def test_what_cannot_be_trained_there_ends_the_start(changes: dict[str, Any], words: str) -> None:
+def test_a_setting_that_cannot_be_trained_there_ends_the_start(changes: dict[str, Any], words: str) -> None:
     settings = Settings(backend="tinker", tinker_api_key="tml-x", tinker_base_url="http://127.0.0.1:9", **changes)
     assert words in impossible(settings)
     with pytest.raises(ConfigError, match=words.split()[0]):
         preflight.ready(settings, ROLES, {}, lambda _: None)
 
 
-def test_what_can_be_trained_there_is_left_alone() -> None:
+def test_methods_that_can_be_trained_there_are_left_alone() -> None:
     for method in ("binary", "opd", "combined", "rehearse", "topk", "topk-select"):
         assert impossible(Settings(backend="tinker", method=method)) == ""

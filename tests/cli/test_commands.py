@@ -27,7 +27,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(service: Proxy | None, *arguments: str) -> str:
-    """What a command prints; it must succeed."""
+    """Run a command and return its output; it must succeed."""
     where = ["--url", service.url, "--key", service.key] if service else []
     result = CliRunner().invoke(app, [*arguments, *where], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -82,12 +82,12 @@ def test_status_tells_version_turns_and_processes(service: Proxy, talk: Talk) ->
 
 
 def test_status_tells_what_the_learner_is_doing(service: Proxy) -> None:
-    told = {"state": "waiting for samples", "detail": "3 of 8", "last_error": ""}
-    service.journal().heartbeat("learner", service.process.pid, told)
+    progress = {"state": "waiting for samples", "detail": "3 of 8", "last_error": ""}
+    service.journal().heartbeat("learner", service.process.pid, progress)
     assert re.search(r"^learner +waiting for samples: 3 of 8", run(service, "status"), re.MULTILINE)
-    service.journal().heartbeat("learner", service.process.pid, told | {"last_error": "training: no room"})
+    service.journal().heartbeat("learner", service.process.pid, progress | {"last_error": "training: no room"})
     assert "(last error: training: no room)" in run(service, "status")
-    service.journal().heartbeat("learner", 2**22 + 1, told)
+    service.journal().heartbeat("learner", 2**22 + 1, progress)
     assert re.search(r"^learner +gone; it was waiting for samples", run(service, "status"), re.MULTILINE)
 
 
@@ -115,9 +115,9 @@ def test_sessions_shows_one_by_whatever_id_it_has(service: Proxy, name: str) -> 
 def test_sessions_says_that_there_is_none(
     service: Proxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("nobody/here", "..", "."):
-        code, told = fails(monkeypatch, capsys, "sessions", name, "--url", service.url, "--key", service.key)
-        assert code == 1 and f"no session {name!r}" in told, told
+    for name in ("not/here", "..", "."):
+        code, message = fails(monkeypatch, capsys, "sessions", name, "--url", service.url, "--key", service.key)
+        assert code == 1 and f"no session {name!r}" in message, message
 
 
 def test_why_tells_the_story_in_words(service: Proxy, talk: Talk) -> None:
@@ -174,7 +174,7 @@ def test_pause_and_resume(service: Proxy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["feedback", "--good"], "name either a TURN or a --session"),
         (["feedback", "turn_x"], "nothing to say"),
@@ -184,12 +184,12 @@ def test_pause_and_resume(service: Proxy) -> None:
         (["doctor", "--max-turns", "8"], "--max-turns has no counterpart here"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_exit_code_2(
-    arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_senseless_arguments_are_refused_with_exit_code_2(
+    arguments: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, message = fails(monkeypatch, capsys, *arguments)
     assert code == 2
-    assert told in message
+    assert expected in message
     assert len(message.splitlines()) == 1
 
 

@@ -1,4 +1,4 @@
-"""`openclaw-rl import` beside a running engine, and from one service into another."""
+"""`openclaw-rl import` with a running engine, and from one service into another."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def stored(tmp_path: Path) -> list[str]:
         journal.close()
 
 
-def test_files_are_imported_once_and_told(tmp_path: Path, import_: Callable[..., str]) -> None:
+def test_files_are_imported_once_and_reported(tmp_path: Path, import_: Callable[..., str]) -> None:
     side = {"type": "side", "prompt": "A title?", "response": "Greetings"}
     never = {"prompt": "Hi", "response": "Hello.", "trainable": False}
     one = written(tmp_path / "one.jsonl", session("a"), session("b", side, never))
     two = written(tmp_path / "two.json", session("c"), session("a"))
-    told = import_(one, two).splitlines()
-    assert told == [
+    lines = import_(one, two).splitlines()
+    assert lines == [
         f"{one}: 2 sessions with 3 turns, 1 of which may be trained on",
         "  1 not: its file says that it is not to be trained on",
         f"{two}: 1 sessions with 1 turns, 1 of which may be trained on; 1 were there already",
@@ -73,17 +73,17 @@ def test_files_are_imported_once_and_told(tmp_path: Path, import_: Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         (session("b", {"prompt": "Hi"}), "two.jsonl:2, turn 0: response is missing"),
         ({"turns": []}, "two.jsonl:2: Object missing required field `session_id`"),
     ],
 )
-def test_a_fault_anywhere_stores_nothing(tmp_path: Path, import_: Callable[..., str], fault: Any, told: str) -> None:
+def test_a_fault_anywhere_stores_nothing(tmp_path: Path, import_: Callable[..., str], fault: Any, message: str) -> None:
     good = written(tmp_path / "one.jsonl", session("a"))
     with pytest.raises(TrajectoryError) as caught:
         import_(good, written(tmp_path / "two.jsonl", session("b"), fault))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert stored(tmp_path) == []
 
 
@@ -110,8 +110,8 @@ def test_complaints_of_one_service_teach_another(service: Proxy, tmp_path: Path,
     data = tmp_path / "other"
     flags = ["--served-model-name", "pupil", "--device", "cpu"]
     with serving(data, "--model", str(policy_folder), "--batch-size", "4", *flags):
-        told = json.loads(run("import", str(file), "--data", str(data), "--json"))["files"][0]
-        assert (told["sessions"], told["turns"], told["trainable"]) == (4, 8, 8)
+        report = json.loads(run("import", str(file), "--data", str(data), "--json"))["files"][0]
+        assert (report["sessions"], report["turns"], report["trainable"]) == (4, 8, 8)
         journal = Journal(data / "journal.db")
 
         def live() -> Any:
@@ -122,9 +122,9 @@ def test_complaints_of_one_service_teach_another(service: Proxy, tmp_path: Path,
         assert (version.method, len(version.sample_ids)) == ("rehearse", 4)
         assert version.metrics["loss/distill"] > 0
         taught = [turn for one in journal.session_ids() for turn in journal.turn_ids(one)]
-        explained = [told for told in map(journal.explain, taught) if told is not None and told["samples"]]
+        explained = [one for one in map(journal.explain, taught) if one is not None and one["samples"]]
         journal.close()
     assert len(explained) == 4
-    assert {told["turn"]["policy"] for told in explained} == {"pupil"}
-    assert all(told["no_ratio"].startswith("imported") for told in explained)
-    assert all("do not use any bold" in told["judgements"][0]["hint"] for told in explained)
+    assert {one["turn"]["policy"] for one in explained} == {"pupil"}
+    assert all(one["no_ratio"].startswith("imported") for one in explained)
+    assert all("do not use any bold" in one["judgements"][0]["hint"] for one in explained)

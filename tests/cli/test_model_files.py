@@ -27,29 +27,29 @@ def test_a_folder_is_itself(tmp_path: Path) -> None:
 
 
 def test_a_hub_name_is_the_snapshot_that_was_downloaded(tmp_path: Path) -> None:
-    kept = tmp_path / "models--somebody--small"
+    kept = tmp_path / "models--author--small"
     snapshot = kept / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
     snapshot.mkdir(parents=True)
     (kept / "refs").mkdir()
     (kept / "refs" / "main").write_text(snapshot.name)
     (snapshot / "config.json").write_text("{}")
     (snapshot / "model.safetensors").write_bytes(b"")
-    found = ask("somebody/small", tmp_path)
+    found = ask("author/small", tmp_path)
     assert found.stdout.strip() == str(snapshot), found.stderr
 
 
 def test_a_tokenizer_needs_no_weights(tmp_path: Path) -> None:
-    kept = tmp_path / "models--somebody--large"
+    kept = tmp_path / "models--author--large"
     snapshot = kept / "snapshots" / "0123456789abcdef0123456789abcdef01234567"
     snapshot.mkdir(parents=True)
     (kept / "refs").mkdir()
     (kept / "refs" / "main").write_text(snapshot.name)
     (snapshot / "tokenizer.json").write_text("{}")
-    found = ask("somebody/large", tmp_path, "tokenizer_folder")
+    found = ask("author/large", tmp_path, "tokenizer_folder")
     assert found.stdout.strip() == str(snapshot), found.stderr
 
 
-def test_what_is_fetched_of_a_providers_model_are_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_weights_of_a_providers_model_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for the hub's library, which has no network here."""
     import huggingface_hub
 
@@ -88,9 +88,9 @@ def test_a_providers_own_name_says_nothing_of_a_tokenizer(tmp_path: Path) -> Non
 
 
 def test_a_hub_name_that_cannot_be_had_is_said_so(tmp_path: Path) -> None:
-    found = ask("somebody/unknown", tmp_path)
+    found = ask("author/unknown", tmp_path)
     assert found.returncode != 0
-    assert "ConfigError: model = 'somebody/unknown' is no folder, and the Hugging Face hub" in found.stderr
+    assert "ConfigError: model = 'author/unknown' is no folder, and the Hugging Face hub" in found.stderr
 
 
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "./missing", "a/b/c"])

@@ -1,4 +1,4 @@
-"""What doctor and serve say of GPUs. There are none here: a program called nvidia-smi fakes them."""
+"""Reports of doctor and serve on GPUs. There are none here: a program called nvidia-smi fakes them."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def checks(found: dict[str, Any], name: str) -> list[tuple[bool | None, str]]:
 def test_doctor_says_which_faked_gpus_there_are_and_who_goes_where(two: None) -> None:
     found = doctor(*FITS)
     assert checks(found, "gpus") == [(True, "0: Faked 24 GB, 24.0 GiB; 1: Faked 24 GB, 24.0 GiB")]
-    ((ok, told),) = checks(found, "placement")
-    assert ok and "Megatron-core trains (LoRA) on GPU 0; SGLang serves the policy on GPU 1" in told
+    ((ok, message),) = checks(found, "placement")
+    assert ok and "Megatron-core trains (LoRA) on GPU 0; SGLang serves the policy on GPU 1" in message
     parts = found["placement"]["parts"]
     assert {part["role"] for part in parts} == {"trainer", "policy"} and all(part["bytes"] > 0 for part in parts)
 
@@ -89,20 +89,20 @@ def test_doctor_shows_what_each_part_takes_of_faked_gpus(two: None) -> None:
 
 def test_doctor_refuses_what_does_not_fit_on_faked_gpus(two: None) -> None:
     found = doctor(*TOO_LARGE)
-    ((ok, told),) = checks(found, "placement")
-    assert ok is False and "model = Qwen/Qwen3-32B does not fit on GPU 0: Faked 24 GB" in told
+    ((ok, message),) = checks(found, "placement")
+    assert ok is False and "model = Qwen/Qwen3-32B does not fit on GPU 0: Faked 24 GB" in message
     assert CliRunner().invoke(app, ["doctor", "--port", "0", *TOO_LARGE]).exit_code == 1
 
 
 def test_doctor_counts_what_other_programs_leave_of_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path, monkeypatch, row(0, 24, free=2), row(1, 24, free=23.9))
     found = doctor(*FITS)
-    (_, (ok, told)) = checks(found, "gpus")
-    assert ok is None and told.startswith("GPU 0: other programs hold 22.0 of its 24.0 GiB")
+    (_, (ok, message)) = checks(found, "gpus")
+    assert ok is None and message.startswith("GPU 0: other programs hold 22.0 of its 24.0 GiB")
     assert checks(found, "placement")[0][1].count("on GPU 1") == 2  # the other one does both
     fake(tmp_path, monkeypatch, row(0, 24, free=2), row(1, 24, free=2))
     assert checks(doctor(*FITS), "placement")[0][0] is False
-    # Beside the service that runs, what it holds is its own.
+    # Memory of the running service is its own.
     (tmp_path / "data" / "run").mkdir(parents=True)
     write_json(tmp_path / "data" / "run" / "engine.json", {"pid": os.getpid(), "url": "http://127.0.0.1:1"})
     assert checks(doctor(*FITS), "placement")[0][0]
@@ -116,42 +116,42 @@ def test_without_gpus_doctor_says_what_a_backend_lacks_and_else_nothing(
     assert checks(doctor(), "gpus") == checks(doctor(), "placement") == []
     assert doctor()["placement"] is None
     assert checks(doctor("--backend", "local"), "gpus") == [(True, "none: what is local runs on the CPU")]
-    ((ok, told),) = checks(doctor("--backend", "megatron"), "placement")
-    assert ok is False and "needs an NVIDIA GPU, and none is found" in told
+    ((ok, message),) = checks(doctor("--backend", "megatron"), "placement")
+    assert ok is False and "needs an NVIDIA GPU, and none is found" in message
     assert checks(doctor("--backend", "megatron", "--device", "cpu"), "placement") == []
 
 
 def test_doctor_does_not_guess_who_trains_a_model_that_is_not_here(two: None) -> None:
-    ((_, told), (noted, why)) = checks(doctor("--backend", "megatron", "--model", "nobody/unknown"), "placement")
-    assert told.startswith("Megatron-core (transformers, if it is no dense Qwen3) trains (LoRA) on GPU 0")
+    ((_, message), (noted, why)) = checks(doctor("--backend", "megatron", "--model", "author/unknown"), "placement")
+    assert message.startswith("Megatron-core (transformers, if it is no dense Qwen3) trains (LoRA) on GPU 0")
     assert noted is None and "no config.json here yet" in why
     assert "if it is no dense" not in checks(doctor(*FITS), "placement")[0][1]
 
 
-def test_doctor_plans_for_gpus_that_somebody_may_buy() -> None:
+def test_doctor_plans_for_gpus_that_are_not_here() -> None:
     found = doctor("--with-gpus", "2x24", *FITS[2:])
-    ((ok, told),) = checks(found, "gpus")
-    assert ok and told.startswith("planned for, not found here: 0: imagined, 24.0 GiB; 1:")
+    ((ok, message),) = checks(found, "gpus")
+    assert ok and message.startswith("planned for, not found here: 0: imagined, 24.0 GiB; 1:")
     assert checks(found, "placement")[0][0]
     assert checks(doctor("--with-gpus", "12", *FITS[2:], "--no-recompute"), "placement")[0][0] is False
     wrong = CliRunner().invoke(app, ["doctor", "--with-gpus", "some", *FITS])
     assert isinstance(wrong.exception, ConfigError) and "2x24 means two of 24 GB each" in str(wrong.exception)
 
 
-def test_a_faked_driver_that_fails_is_told_by_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_faked_driver_that_fails_is_reported_by_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faked_smi(tmp_path, (), says="couldn't communicate with the NVIDIA driver", code=9)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    ((ok, told),) = checks(doctor(*FITS), "gpus")
-    assert ok is False and "couldn't communicate" in told
+    ((ok, message),) = checks(doctor(*FITS), "gpus")
+    assert ok is False and "couldn't communicate" in message
 
 
-def test_what_trains_where_is_told_for_several_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_placement_on_several_faked_gpus_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path, monkeypatch, *(row(number, 80) for number in range(8)))
     flags = [*FITS, "--tensor-parallel", "2", "--judge", "engine:Qwen/Qwen3-4B", "--rollout-tensor-parallel", "1"]
-    ((_, told),) = checks(doctor(*flags), "placement")
-    assert "on GPU 0, 1, 2, 3, tensor parallel 2, data parallel 2" in told
-    assert "the policy on GPU 4," in told and "the policy on GPU 5," in told
-    assert "Qwen/Qwen3-4B (judge) on GPU 6, 7" in told
+    ((_, message),) = checks(doctor(*flags), "placement")
+    assert "on GPU 0, 1, 2, 3, tensor parallel 2, data parallel 2" in message
+    assert "the policy on GPU 4," in message and "the policy on GPU 5," in message
+    assert "Qwen/Qwen3-4B (judge) on GPU 6, 7" in message
 
 
 def ready(settings: Settings, *roles: str) -> list[str]:
@@ -167,8 +167,8 @@ def large(**changes: Any) -> Settings:
 def test_serve_refuses_in_doctors_words_what_does_not_fit_on_faked_gpus(two: None) -> None:
     with pytest.raises(ConfigError) as error:
         ready(large())
-    ((_, told),) = checks(doctor(*TOO_LARGE), "placement")
-    assert str(error.value) == told
+    ((_, message),) = checks(doctor(*TOO_LARGE), "placement")
+    assert str(error.value) == message
 
 
 def test_parts_that_use_no_gpu_are_not_held_up_by_faked_ones(two: None) -> None:
@@ -202,14 +202,14 @@ def test_a_learner_is_not_left_to_the_cpu_where_no_faked_gpu_is_to_train(two: No
     elsewhere = Settings(backend="megatron", model="Qwen/Qwen3-1.7B", actor_gpus="0", context_length=16384)
     with pytest.raises(ConfigError, match=r"actor_gpus = 0 says that no GPU .*serve --only proxy --only engine"):
         ready(elsewhere)
-    ((ok, _), (noted, told)) = checks(doctor(*FITS, "--actor-gpus", "0"), "placement")
-    assert ok and noted is None and "would train on the CPU" in told
+    ((ok, _), (noted, message)) = checks(doctor(*FITS, "--actor-gpus", "0"), "placement")
+    assert ok and noted is None and "would train on the CPU" in message
     nothing = checks(doctor(*FITS, "--actor-gpus", "0", "--rollout-gpus", "0"), "placement")
     assert nothing[0] == (True, "nothing is placed here") and len(nothing) == 3
     assert ready(elsewhere, "proxy", "engine") == [] == ready(elsewhere.replace(train=False))
 
 
-def test_what_is_local_stays_on_the_cpu_where_that_is_the_device(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_backend_stays_on_the_cpu_with_device_cpu(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     on_cpu = Settings(backend="local", device="cpu")
     assert backends.resolve_backend(on_cpu).engine.backend == "embedded" and gpu_checks(on_cpu)[1] is None
@@ -218,7 +218,7 @@ def test_what_is_local_stays_on_the_cpu_where_that_is_the_device(two: None, monk
 
 
 def test_a_hint_model_that_shares_a_judges_running_engine_takes_no_faked_gpu(two: None) -> None:
-    """What is placed and never started would be waited for."""
+    """A placed engine that is never started would be waited for."""
     judge = f"engine:{EMBEDDED_POLICY}"
     running = f"{judge}@http://127.0.0.1:9"
     chosen = Settings.model_validate({"backend": "megatron", "model": "Qwen/Qwen3-1.7B", "context_length": 16384})
@@ -227,13 +227,13 @@ def test_a_hint_model_that_shares_a_judges_running_engine_takes_no_faked_gpu(two
 
 
 def test_doctor_says_how_new_versions_reach_sglang(tmp_path: Path) -> None:
-    def told(cards: str, *flags: str) -> str:
+    def placement(cards: str, *flags: str) -> str:
         return checks(doctor("--with-gpus", cards, *FITS[2:], *flags), "placement")[0][1]
 
-    assert told("2x24").endswith("new versions reach SGLang as adapters, by files")
-    assert told("2x80", "--no-lora").endswith("new weights reach SGLang by nccl")
-    assert told("80", "--no-lora").endswith("new weights reach SGLang by disk")
-    assert "SGLang gives its KV cache and weights back for each step" in told("24", "--model", "Qwen/Qwen3-4B")
+    assert placement("2x24").endswith("new versions reach SGLang as adapters, by files")
+    assert placement("2x80", "--no-lora").endswith("new weights reach SGLang by nccl")
+    assert placement("80", "--no-lora").endswith("new weights reach SGLang by disk")
+    assert "SGLang gives its KV cache and weights back for each step" in placement("24", "--model", "Qwen/Qwen3-4B")
 
 
 def test_serve_says_what_one_should_know_of_faked_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_serve_says_what_one_should_know_of_faked_gpus(tmp_path: Path, monkeypat
 
 
 def test_serve_ends_before_anything_starts_where_faked_gpus_are_too_small(tmp_path: Path, two: None) -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         command("serve", *TOO_LARGE, "--data", str(tmp_path / "data")),
         cwd=ROOT,
         env=environment(),
@@ -252,8 +252,8 @@ def test_serve_ends_before_anything_starts_where_faked_gpus_are_too_small(tmp_pa
         text=True,
         timeout=60,
     )
-    assert told.returncode == 2 and "does not fit on GPU 0: Faked 24 GB" in told.stderr
-    assert "starting" not in told.stderr and not (tmp_path / "data").exists()
+    assert done.returncode == 2 and "does not fit on GPU 0: Faked 24 GB" in done.stderr
+    assert "starting" not in done.stderr and not (tmp_path / "data").exists()
 
 
 async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_are_placed(
@@ -299,7 +299,7 @@ async def test_a_router_whose_fake_servers_are_not_all_there_is_waited_for() -> 
         assert not await all_answer(client, url, 2)
 
 
-def test_nothing_is_asked_of_a_driver_where_nobody_wants_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_asked_of_a_driver_if_no_gpus_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faked_smi(tmp_path, (), says="asked", code=9)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert gpu_checks(Settings()) == ([], None)

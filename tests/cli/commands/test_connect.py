@@ -119,7 +119,7 @@ def test_no_secret_of_the_file_is_shown(connect: Callable[..., str], service: Pr
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ({"models": []}, r"models is no object but \[\]; mend or remove it first, nothing was changed"),
         ({"plugins": "x"}, 'plugins is no object but "x"'),
@@ -133,11 +133,11 @@ def test_no_secret_of_the_file_is_shown(connect: Callable[..., str], service: Pr
     ],
 )
 def test_odd_values_are_named_and_nothing_is_lost(
-    connect: Callable[..., str], openclaw_file: Path, content: Any, told: str
+    connect: Callable[..., str], openclaw_file: Path, content: Any, message: str
 ) -> None:
     openclaw_file.write_text(json.dumps(content))
-    if told:
-        with pytest.raises(ConfigError, match=told):
+    if message:
+        with pytest.raises(ConfigError, match=message):
             connect("openclaw", "--yes")
         assert [path.name for path in openclaw_file.parent.iterdir()] == ["openclaw.json"]
     else:

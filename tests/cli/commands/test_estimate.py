@@ -1,4 +1,4 @@
-"""`openclaw-rl estimate`: what it reckons with, what it says a step costs, and that nothing is sent for it."""
+"""`openclaw-rl estimate`: its inputs, its cost of a step, and that nothing is sent for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOAD = Workload(prompt=1000, answer=100, main=40)
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever connects to anything fails the test."""
+    """Fail the test at any connection."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("something was sent"))
 
@@ -35,8 +35,8 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def estimated(*arguments: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["estimate", "--json", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    told: dict[str, Any] = json.loads(result.stdout)
-    return told
+    estimate: dict[str, Any] = json.loads(result.stdout)
+    return estimate
 
 
 def costs(load: Workload = LOAD, **settings: Any) -> Costs:
@@ -94,23 +94,23 @@ def test_without_training_only_chat_is_paid() -> None:
     assert found.learning_day().get("train", 0) == 0 and found.chat_day["prefill"] == 40_000
 
 
-def test_what_is_given_is_reckoned_in_tokens_and_dollars(tmp_path: Path) -> None:
+def test_given_traffic_is_estimated_in_tokens_and_dollars(tmp_path: Path) -> None:
     arguments = ["--prompt-tokens", "1000", "--answer-tokens", "100", "--turns-per-day", "40", "--method", "binary"]
-    told = estimated("--backend", "tinker", "--model", MODEL, *arguments)
-    assert told["chat_turn"]["dollars"] == pytest.approx((1000 * 0.195 + 100 * 0.6) / 1e6)
-    assert told["price"]["as_of"] == "2026-10-07" and "thinkingmachines" in told["price"]["source"]
-    assert told["day"]["steps"] == 40 / 16
-    day = told["day"]
+    estimate = estimated("--backend", "tinker", "--model", MODEL, *arguments)
+    assert estimate["chat_turn"]["dollars"] == pytest.approx((1000 * 0.195 + 100 * 0.6) / 1e6)
+    assert estimate["price"]["as_of"] == "2026-10-07" and "thinkingmachines" in estimate["price"]["source"]
+    assert estimate["day"]["steps"] == 40 / 16
+    day = estimate["day"]
     assert day["together"]["dollars"] == pytest.approx(day["chat"]["dollars"] + day["learning"]["dollars"], abs=1e-5)
-    assert told["step"]["train"] == sum(part.get("train", 0) for part in told["step"]["parts"])
+    assert estimate["step"]["train"] == sum(part.get("train", 0) for part in estimate["step"]["parts"])
     assert not (tmp_path / "data").exists()
 
 
 def test_an_unknown_price_is_said_and_not_guessed() -> None:
     lengths = ["--prompt-tokens", "10", "--answer-tokens", "10", "--turns-per-day", "4", "--backend", "tinker"]
-    told = estimated("--model", "nobody/model", *lengths)
-    assert told["price"] is None and told["chat_turn"]["unknown"] == ["prefill", "sample"]
-    result = CliRunner().invoke(app, ["estimate", "--model", "nobody/model", *lengths], catch_exceptions=False)
+    estimate = estimated("--model", "author/unknown", *lengths)
+    assert estimate["price"] is None and estimate["chat_turn"]["unknown"] == ["prefill", "sample"]
+    result = CliRunner().invoke(app, ["estimate", "--model", "author/unknown", *lengths], catch_exceptions=False)
     assert "prices are unknown" in result.stdout
     dedicated = estimated("--model", MODEL, *lengths[:-1], "fireworks", "--fireworks-mode", "dedicated")
     assert dedicated["price"] is None and "by time" in dedicated["note"]
@@ -120,8 +120,8 @@ def test_limits_say_when_they_stop_what(tmp_path: Path) -> None:
     def limits(**given: int) -> dict[str, str]:
         flags = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
         lengths = ["--prompt-tokens", "1000", "--answer-tokens", "100", "--turns-per-day", "64", "--method", "binary"]
-        told = estimated("--backend", "tinker", "--model", MODEL, *lengths, *flags)
-        return {one["setting"]: one["stops"] for one in told["limits"]}
+        estimate = estimated("--backend", "tinker", "--model", MODEL, *lengths, *flags)
+        return {one["setting"]: one["stops"] for one in estimate["limits"]}
 
     assert set(limits().values()) == {""}
     found = limits(cloud_daily_train_tokens=100, cloud_daily_steps=2, cloud_daily_chat_tokens=11_000)
@@ -151,14 +151,14 @@ def test_recorded_turns_are_the_measure_and_what_is_given_wins(tmp_path: Path) -
     assert (given.prompt, given.answer) == (7, 10) and "prompt as given" in given.source
 
 
-def test_without_anything_to_reckon_with_it_says_what_to_give() -> None:
+def test_without_traffic_it_names_the_missing_options() -> None:
     with pytest.raises(ConfigError, match=r"answer tokens, turns a day.*--answer-tokens and --turns-per-day"):
         Workload.from_settings(Settings(data=Path("nowhere")), prompt=5)
     result = CliRunner().invoke(app, ["estimate"])
     assert isinstance(result.exception, ConfigError) and "--backend tinker" in str(result.exception)
 
 
-def test_what_today_has_cost_is_in_status_and_in_the_estimate(tmp_path: Path) -> None:
+def test_the_cost_of_today_is_in_status_and_in_the_estimate(tmp_path: Path) -> None:
     settings = Settings(
         data=tmp_path / "data", backend="tinker", model=MODEL, cloud_daily_chat_tokens=5000, cloud_daily_steps=9
     )
@@ -167,7 +167,7 @@ def test_what_today_has_cost_is_in_status_and_in_the_estimate(tmp_path: Path) ->
     budget = Budget(settings, "tinker", MODEL)
     budget.add("chat", {"prefill": 1_000_000})
     budget.add("learning", {"train": 10})
-    Budget(settings, "tinker", "nobody/model").add("learning", {"train": 5})
+    Budget(settings, "tinker", "author/unknown").add("learning", {"train": 5})
     line = spending_line(settings)
     assert "15 learning tokens" in line and "1,000,000 of 5,000 chat tokens" in line
     assert "$0.20 plus unknown prices" in line
@@ -181,6 +181,6 @@ def test_what_today_has_cost_is_in_status_and_in_the_estimate(tmp_path: Path) ->
         "--data",
         str(settings.serve.data),
     ]
-    told = estimated("--backend", "tinker", "--model", MODEL, *flags)["today"]
-    assert told["chat"] == {"amounts": {"prefill": 1_000_000}, "dollars": 0.195, "unknown": []}
-    assert told["learning"]["unknown"] == ["train"]
+    today = estimated("--backend", "tinker", "--model", MODEL, *flags)["today"]
+    assert today["chat"] == {"amounts": {"prefill": 1_000_000}, "dollars": 0.195, "unknown": []}
+    assert today["learning"]["unknown"] == ["train"]

@@ -96,11 +96,11 @@ def test_versions_stand_side_by_side_against_a_scripted_service(
 def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.CaptureFixture[str]) -> None:
     with _serving() as service:
         evaluate_policy(url=service.url, key="KEY", seeds=1, problems=2, persona="student,ta", sessions=2)
-    told = capsys.readouterr()
-    assert "student: style" in told.out
-    assert "student: sessions until satisfied" in told.out
-    assert "> 2" in told.out
-    assert "ta, seed 1: score 0.50" in told.err  # it names a step, and little else
+    output = capsys.readouterr()
+    assert "student: style" in output.out
+    assert "student: sessions until satisfied" in output.out
+    assert "> 2" in output.out
+    assert "ta, seed 1: score 0.50" in output.err  # it names a step, and little else
 
 
 def test_a_version_that_is_not_there_ends_it_before_anything_is_asked() -> None:
@@ -132,7 +132,7 @@ def test_the_flags_of_another_evaluation_script_are_read(tmp_path: Path, tasks: 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"suite": "maths"}, "conversation, coding, tool-use"),
         ({"persona": "parrot"}, "student, ta, teacher"),
@@ -143,8 +143,8 @@ def test_the_flags_of_another_evaluation_script_are_read(tmp_path: Path, tasks: 
         ({"dataset": Path("nothing-here.json")}, "cannot be read"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         work_of(EvalOptions(**options))
 
 

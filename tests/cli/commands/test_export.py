@@ -78,8 +78,8 @@ def test_sessions_kinds_and_times_are_chosen(data: Path) -> None:
 
 
 def test_lines_by_the_name_of_the_file_or_by_word(data: Path, tmp_path: Path) -> None:
-    told = run(data, "--no-redact", str(tmp_path / "out.jsonl"))[1]
-    assert "exported 2 sessions with 3 turns" in told
+    notes = run(data, "--no-redact", str(tmp_path / "out.jsonl"))[1]
+    assert "exported 2 sessions with 3 turns" in notes
     text = (tmp_path / "out.jsonl").read_text()
     assert text.endswith("\n")
     assert [json.loads(line)["session_id"] for line in text.splitlines()] == ["early", "late"]
@@ -108,8 +108,8 @@ def test_the_lossless_form_and_tokens(data: Path) -> None:
 
 def test_it_is_redacted_by_itself_and_ids_stay(data: Path) -> None:
     pytest.importorskip("datafog")
-    out, told = run(data, "--messages")
-    assert "redacted: " in told and "EMAIL" in told
+    out, notes = run(data, "--messages")
+    assert "redacted: " in notes and "EMAIL" in notes
     assert "jane@example.org" not in out and "7946" not in out
     (turn,) = json.loads(out)[0]["turns"]
     assert turn["messages"][1]["content"] == "Write to [EMAIL]"
@@ -122,25 +122,25 @@ def test_it_is_redacted_by_itself_and_ids_stay(data: Path) -> None:
 
 def test_without_the_libraries_it_says_so(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Redactor, "if_installed", classmethod(lambda cls: None))
-    out, told = run(data)
-    assert "NOT redacted" in told and "-e '.[redact]'" in told
+    out, notes = run(data)
+    assert "NOT redacted" in notes and "-e '.[redact]'" in notes
     assert "jane@example.org" in out
     with pytest.raises(ConfigError, match="needs its libraries"):
         run(data, "--redact")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (["--session", "nobody"], "no session nobody"),
+        (["--session", "unknown"], "no session unknown"),
         (["--since", "yesterday"], "'yesterday' is no date"),
         (["--tokens"], "add --no-redact"),
         (["there.json"], "exists; choose another name"),
     ],
 )
-def test_what_is_refused(data: Path, arguments: list[str], told: str) -> None:
+def test_unusable_options_and_existing_files_are_refused(data: Path, arguments: list[str], message: str) -> None:
     Path("there.json").write_text("mine")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         run(data, *arguments)
     assert Path("there.json").read_text() == "mine"
     run(data, "--no-redact", "there.json", "--force")

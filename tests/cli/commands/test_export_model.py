@@ -64,7 +64,7 @@ async def trained(data: Path, policy: Path, **changes: Any) -> Settings:
     return Settings(data=data)
 
 
-async def told_by_engine(
+async def answer_of_engine(
     url: str, settings: Settings, version: int, prompt: list[int]
 ) -> tuple[list[int], list[float]]:
     """The greedy answer of a version, and its logprobs."""
@@ -84,8 +84,8 @@ async def told_by_engine(
         await engine.close()
 
 
-def told_by(model: Any, prompt: list[int]) -> tuple[list[int], list[float]]:
-    """The same of a model that transformers loaded."""
+def answer_of_model(model: Any, prompt: list[int]) -> tuple[list[int], list[float]]:
+    """The greedy answer of a model that transformers loaded, and its logprobs."""
     with torch.no_grad():
         whole = model.generate(
             torch.tensor([prompt]), do_sample=False, max_new_tokens=TOKENS, min_new_tokens=TOKENS, eos_token_id=None
@@ -106,13 +106,13 @@ def test_a_folder_answers_as_the_engine_does(tmp_path: Path, policy: Path, engin
     settings = asyncio.run(trained(tmp_path / ("lora" if lora else "all-weights"), policy, lora=lora))
     export_model(tmp_path / "out", data=str(settings.serve.data))
     prompt = rendered(tmp_path / "out")
-    expected, logprobs = asyncio.run(told_by_engine(engine.url, settings, 1, prompt))
+    expected, logprobs = asyncio.run(answer_of_engine(engine.url, settings, 1, prompt))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert not hasattr(model, "peft_config")
-    ids, found = told_by(model, prompt)
+    ids, found = answer_of_model(model, prompt)
     assert ids == expected
     assert found == pytest.approx(logprobs, abs=1e-4)
-    base, before = asyncio.run(told_by_engine(engine.url, settings, 0, prompt))
+    base, before = asyncio.run(answer_of_engine(engine.url, settings, 0, prompt))
     assert (base, before) != (expected, logprobs)
     assert max(abs(one - other) for one, other in zip(before, logprobs, strict=True)) > 1e-2
     assert (
@@ -128,8 +128,8 @@ def test_an_adapter_answers_as_the_engine_does(tmp_path: Path, policy: Path, eng
     settings = asyncio.run(trained(tmp_path / "adapter-data", policy))
     export_model(tmp_path / "out", version=1, adapter=True, data=str(settings.serve.data))
     prompt = rendered(tmp_path / "out")
-    expected, logprobs = asyncio.run(told_by_engine(engine.url, settings, 1, prompt))
-    ids, found = told_by(AutoPeftModelForCausalLM.from_pretrained(tmp_path / "out"), prompt)
+    expected, logprobs = asyncio.run(answer_of_engine(engine.url, settings, 1, prompt))
+    ids, found = answer_of_model(AutoPeftModelForCausalLM.from_pretrained(tmp_path / "out"), prompt)
     assert ids == expected
     assert found == pytest.approx(logprobs, abs=1e-4)
     assert not list((tmp_path / "out").glob("model*.safetensors"))
@@ -146,7 +146,7 @@ def test_version_0_is_the_base_of_what_was_trained(
     assert all(torch.equal(base[name], out[name]) for name in base)
 
 
-def test_what_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
+def test_a_version_that_cannot_be_exported_says_why(tmp_path: Path, policy: Path) -> None:
     settings = asyncio.run(trained(tmp_path / "data", policy, lora=False))
     data = str(settings.serve.data)
     journal = Journal(settings.serve.journal_path)

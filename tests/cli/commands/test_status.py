@@ -24,20 +24,20 @@ def test_an_ordinary_service_has_none() -> None:
     assert traffic_lines(answer()) == []
 
 
-def test_nothing_kept_is_told() -> None:
+def test_capture_off_is_reported() -> None:
     assert traffic_lines(answer(capture=False)) == [("capture", "off: requests are answered and not recorded")]
 
 
-def test_other_models_and_full_limits_are_told() -> None:
+def test_other_models_and_full_limits_are_reported() -> None:
     side = {"model": "openai/small", "answered": 3, "failed": 1, "last_failure": "401"}
     full = {"places": 4, "active": 4, "waiting": 2, "refused": 7}
-    told = traffic_lines(
+    lines = traffic_lines(
         answer(
             other_models={"side_model": side, "fallback_model": None},
             limits={"keys": [FREE, full], "dialects": FREE, "sessions": full | {"waiting": 0}},
         )
     )
-    assert told == [
+    assert lines == [
         ("side_model", "openai/small answered 3×, failed 1× (last: 401)"),
         ("key 2", "4 of 4 places taken, 2 waiting, 7 refused"),
         ("sessions", "4 of 4 places taken, 0 waiting, 7 refused"),
@@ -45,7 +45,7 @@ def test_other_models_and_full_limits_are_told() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["", "the Tinker account cannot pay"])
-def test_what_keeps_the_engine_from_answering_is_told(trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trouble_of_the_engine_is_reported(trouble: str, capsys: pytest.CaptureFixture[str]) -> None:
     content = answer(
         trouble=trouble,
         version={"live": 0, "engine": 0},

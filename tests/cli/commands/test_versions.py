@@ -47,8 +47,8 @@ def test_versions_lists_parent_state_samples_verdict_and_date(learned: Proxy) ->
     assert head.split() == ["version", "parent", "state", "method", "samples", "guard", "date"]
     assert "live" in base and "the base" in base and "2001-09-" in base
     assert "retired (files gone)" in gone
-    told = "passed; accepted answers +0.010 nats a token; 1 of 16 answers flawed; 0.06 nats from the base"
-    assert verdict({"number": 1, "state": "retired", "guard": GUARD}) == told
+    passed = "passed; accepted answers +0.010 nats a token; 1 of 16 answers flawed; 0.06 nats from the base"
+    assert verdict({"number": 1, "state": "retired", "guard": GUARD}) == passed
     assert "rejected: 8 of 8 rewards contradict" in shown
     rows = json.loads(run(learned, "versions", "--json"))["versions"]
     assert [(row["number"], row["parent"], row["state"], row["available"]) for row in rows] == [
@@ -74,12 +74,12 @@ def test_rollback_to_what_is_live_and_to_what_cannot_be(
 ) -> None:
     assert "version 0 is live already" in run(learned, "rollback", "0")
     where = ["--url", learned.url, "--key", learned.key]
-    code, told = fails(monkeypatch, capsys, "rollback", *where)
-    assert code == 1 and "The base itself is live" in told
-    code, told = fails(monkeypatch, capsys, "rollback", "2", *where)
-    assert code == 1 and "was rejected and never serves" in told and "Available: 0." in told
-    code, told = fails(monkeypatch, capsys, "rollback", "1", *where)
-    assert code == 1 and "are gone" in told
+    code, message = fails(monkeypatch, capsys, "rollback", *where)
+    assert code == 1 and "The base itself is live" in message
+    code, message = fails(monkeypatch, capsys, "rollback", "2", *where)
+    assert code == 1 and "was rejected and never serves" in message and "Available: 0." in message
+    code, message = fails(monkeypatch, capsys, "rollback", "1", *where)
+    assert code == 1 and "are gone" in message
 
 
 def test_rollback_goes_to_the_parent_by_itself(learned: Proxy, policy_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `openclaw-rl connect` puts into a client's file, and where it looks for it."""
+"""Values that `openclaw-rl connect` puts into a client's file, and the search for that file."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_openclaws_own_choices_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("context", "noted"), [(8192, True), (14_711, True), (14_712, False), (32_768, False)])
-def test_a_context_that_openclaws_own_prompt_fills_is_told(context: int, noted: bool) -> None:
+def test_a_context_that_openclaws_own_prompt_fills_is_noted(context: int, noted: bool) -> None:
     entry = {**PROVIDER, "models": [{**PROVIDER["models"][0], "contextWindow": context}]}
     found = CLIENTS["openclaw"].wanted({}, ServiceAccess(url="http://u", key="k", provider=entry)).notes
     said = [note for note in found if "context_length_exceeded" in note]
@@ -85,7 +85,7 @@ def test_a_context_that_openclaws_own_prompt_fills_is_told(context: int, noted: 
     assert not noted or f"the context has {context:,} tokens" in said[0]
 
 
-def test_agents_with_a_model_of_their_own_are_told() -> None:
+def test_agents_with_a_model_of_their_own_are_noted() -> None:
     entries: dict[str, dict[str, Any]] = {
         "main": {},
         "ours": {"model": "clawrl/policy"},
@@ -93,13 +93,13 @@ def test_agents_with_a_model_of_their_own_are_told() -> None:
         "writer": {"model": {"primary": "x/writer", "fallbacks": []}},
         "careful": {"model": {"fallbacks": ["x/y"]}},
     }
-    told = [
+    expected = [
         "agent coder keeps its own model (x/coder)",
         "agent writer keeps its own model (x/writer)",
     ]
     listed = [{"id": name} | entry for name, entry in entries.items()]
     for agents in ({"entries": entries}, {"list": listed}):
-        assert [line for line in notes({"agents": agents}).splitlines() if line.startswith("agent ")] == told
+        assert [line for line in notes({"agents": agents}).splitlines() if line.startswith("agent ")] == expected
 
 
 @pytest.mark.parametrize(
@@ -163,14 +163,14 @@ def test_a_key_that_is_kept_elsewhere_stays_there(key: Any, stays: bool) -> None
     assert ("models.providers.clawrl.apiKey names a secret kept elsewhere and stays" in notes(config)) is stays
 
 
-def test_a_model_that_goes_elsewhere_is_told() -> None:
+def test_a_model_that_goes_elsewhere_is_noted() -> None:
     model = {"id": "policy", "baseUrl": "http://elsewhere/v1", "api": "openai-completions"}
     config = {"models": {"providers": {"clawrl": {"models": [model]}}}}
     assert "policy has its own baseUrl (http://elsewhere/v1), which is used instead of ours" in notes(config)
     assert "its own api" not in notes(config)
 
 
-def test_files_that_are_taken_in_are_told_and_not_overruled_by_defaults() -> None:
+def test_included_files_are_noted_and_not_overruled_by_defaults() -> None:
     config = {
         "models": {"$include": "./models.json5"},
         "plugins": {"$include": ["./a.json5", "./b.json5"], "allow": []},
@@ -179,10 +179,10 @@ def test_files_that_are_taken_in_are_told_and_not_overruled_by_defaults() -> Non
         },
         "channels": {"$include": "./channels.json5"},
     }
-    told = notes(config)
-    assert "models takes in ./models.json5, plugins takes in ./a.json5 and ./b.json5, " in told
-    assert "agents.coder takes in ./coder.json5 ($include), which connect does not read" in told
-    assert "channels" not in told and "x.json5" not in told
+    noted = notes(config)
+    assert "models takes in ./models.json5, plugins takes in ./a.json5 and ./b.json5, " in noted
+    assert "agents.coder takes in ./coder.json5 ($include), which connect does not read" in noted
+    assert "channels" not in noted and "x.json5" not in noted
     values = wanted("openclaw", config)
     assert not {"models.mode", "plugins.allow"} & values.keys() and "models.providers.clawrl" in values
     assert "the file takes in ./all.json5" in notes({"$include": "./all.json5"})

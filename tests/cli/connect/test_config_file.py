@@ -66,11 +66,11 @@ def test_a_file_is_changed_at_its_places_and_put_back_to_the_byte(tmp_path: Path
 
 def test_comments_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
-    for text, told in ((COMMENTED, True), ('{"a": 1}', False)):
+    for text, commented in ((COMMENTED, True), ('{"a": 1}', False)):
         path.write_text(text)
         file = ConfigFile(path)
         file.read()
-        assert file.has_comments is told
+        assert file.has_comments is commented
 
 
 def test_a_file_that_was_not_there_is_gone_again(tmp_path: Path) -> None:
@@ -95,12 +95,13 @@ def test_a_file_that_changes_under_our_hands_is_not_overwritten(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("{a: ", "is no JSON"), ("[1]", "holds no object"), (b"\xff\xfe{}".decode("latin1"), "no JSON")]
+    ("text", "message"),
+    [("{a: ", "is no JSON"), ("[1]", "holds no object"), (b"\xff\xfe{}".decode("latin1"), "no JSON")],
 )
-def test_what_is_no_configuration_is_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(text, encoding="latin1")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         ConfigFile(path).read()
 
 
@@ -124,7 +125,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text("{}")
     tmp_path.chmod(0o500)
@@ -152,7 +153,7 @@ def names(folder: Path) -> set[str]:
 
 
 def edited(path: Path, **added: Any) -> None:
-    """What an owner does between: adds to what is there."""
+    """Add settings to the file, as its owner may between two runs."""
     path.write_text(json.dumps(held(path) | added))
 
 
@@ -266,8 +267,8 @@ def test_a_file_stays_as_private_as_it_is(tmp_path: Path, mode: int) -> None:
     assert backup is not None
     edited(path, more=1)
     changed(path, OTHER)
-    beside = [path, backup, tmp_path / "c.json.openclaw-rl.json"]
-    assert {stat.S_IMODE(found.stat().st_mode) for found in beside} == {mode}
+    files = [path, backup, tmp_path / "c.json.openclaw-rl.json"]
+    assert {stat.S_IMODE(found.stat().st_mode) for found in files} == {mode}
     ConfigFile(path).restore(force=True)
     assert {stat.S_IMODE(found.stat().st_mode) for found in tmp_path.iterdir()} == {mode}
     assert stat.S_IMODE(path.stat().st_mode) == mode
@@ -282,7 +283,7 @@ def test_a_file_stays_its_owners_when_root_changes_it(tmp_path: Path) -> None:
     assert path.stat().st_uid == path.stat().st_gid == 1234
 
 
-def test_what_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_read_or_written_is_reported(tmp_path: Path) -> None:
     loop = tmp_path / "loop.json"
     loop.symlink_to(loop)
     with pytest.raises(ConfigError, match=r"loop\.json (leads to no file|cannot be read)"):

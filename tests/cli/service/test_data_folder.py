@@ -51,14 +51,14 @@ def test_a_folder_of_an_older_version_gets_the_file(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "data" / FILE).read_text())["model"] == SHIPPED
 
 
-def test_another_model_is_refused_with_words_that_say_how_to_go_on(tmp_path: Path) -> None:
+def test_another_model_is_refused_with_the_ways_out(tmp_path: Path) -> None:
     first, second = model(tmp_path / "a"), model(tmp_path / "b", weights=b"others!")
     start(tmp_path, model=str(first))
     with pytest.raises(ConfigError) as caught:
         start(tmp_path, model=str(second))
-    told = str(caught.value)
-    assert f"it is {first}, and this is {second}" in told
-    assert "Choose another folder with --data" in told and f"--backend embedded --model {first}" in told
+    message = str(caught.value)
+    assert f"it is {first}, and this is {second}" in message
+    assert "Choose another folder with --data" in message and f"--backend embedded --model {first}" in message
 
 
 def test_a_model_may_move(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_another_tokenizer_under_the_same_name_is_refused(tmp_path: Path) -> Non
         start(tmp_path, model=str(folder))
 
 
-def test_a_tokenizer_that_was_written_anew_is_the_same(tmp_path: Path) -> None:
+def test_a_tokenizer_that_was_written_again_is_the_same(tmp_path: Path) -> None:
     folder = model(tmp_path / "a")
     start(tmp_path, model=str(folder))
     file = folder / "tokenizer.json"
@@ -94,9 +94,9 @@ def test_a_tokenizer_that_was_written_anew_is_the_same(tmp_path: Path) -> None:
 def test_another_backend_is_refused(tmp_path: Path) -> None:
     words = str(model(tmp_path / "words"))
     start(tmp_path)
-    told = mismatch(settings(tmp_path, backend="tinker", model="Qwen/Qwen3-8B", tokenizer=words), "Qwen/Qwen3-8B")
-    assert "it runs on embedded, and this is tinker" in told
-    assert "--backend embedded --model tiny" in told
+    message = mismatch(settings(tmp_path, backend="tinker", model="Qwen/Qwen3-8B", tokenizer=words), "Qwen/Qwen3-8B")
+    assert "it runs on embedded, and this is tinker" in message
+    assert "--backend embedded --model tiny" in message
 
 
 def test_a_providers_model_goes_by_its_name(tmp_path: Path) -> None:
@@ -112,6 +112,6 @@ def test_a_providers_model_goes_by_its_name(tmp_path: Path) -> None:
 def test_serve_refuses_before_it_starts_anything(tmp_path: Path) -> None:
     start(tmp_path)
     other = model(tmp_path / "other")
-    told = refused("--data", str(tmp_path / "data"), "--model", str(other), "--port", "0")
-    assert told.returncode == 2
-    assert "belongs to another policy" in told.stderr and "starting" not in told.stderr
+    done = refused("--data", str(tmp_path / "data"), "--model", str(other), "--port", "0")
+    assert done.returncode == 2
+    assert "belongs to another policy" in done.stderr and "starting" not in done.stderr

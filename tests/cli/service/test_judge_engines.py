@@ -1,4 +1,4 @@
-"""Engines of the judge's own: which are started, and one that really runs beside a service."""
+"""Engines of the judge's own: the choice of those to start, and one that really runs next to a service."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_the_judges_engine_gets_its_model_and_a_port_and_nothing_of_the_policys(
     after, lines = started(tmp_path, judge=f"engine:{POLICY}", **changes)
     assert set(lines) == {"judge"}
     line = lines["judge"]
-    told = {line[index]: line[index + 1] for index in range(4, len(line) - 1, 2)}
-    assert (told["--model"], told["--tokenizer"], told["--host"]) == (POLICY, POLICY, "127.0.0.1")
-    assert (told["--context-length"], "--live" in line) == ("0", False)
-    assert after.judge.model == f"engine:{POLICY}@http://127.0.0.1:{told['--port']}" and told["--port"] != "1234"
+    flags = {line[index]: line[index + 1] for index in range(4, len(line) - 1, 2)}
+    assert (flags["--model"], flags["--tokenizer"], flags["--host"]) == (POLICY, POLICY, "127.0.0.1")
+    assert (flags["--context-length"], "--live" in line) == ("0", False)
+    assert after.judge.model == f"engine:{POLICY}@http://127.0.0.1:{flags['--port']}" and flags["--port"] != "1234"
     assert (after.engine.port, after.engine.host, after.judge.hint_model) == (1234, "0.0.0.0", "")
 
 
@@ -162,8 +162,8 @@ def test_a_service_starts_its_judges_engine_and_starts_it_again(engine_server: E
             return served.child("openclaw_rl.trainer_local.embedded.server")
 
         def judged(turn: str) -> dict[str, Any] | None:
-            told = journal.explain(turn)
-            return told["judgements"][0] if told and told["judgements"] else None
+            explained = journal.explain(turn)
+            return explained["judgements"][0] if explained and explained["judgements"] else None
 
         turn = talk.exchange("one")
         judgement = until(lambda: judged(turn), 90.0, what="the judge")
@@ -174,7 +174,7 @@ def test_a_service_starts_its_judges_engine_and_starts_it_again(engine_server: E
         first = engine()
         assert first is not None
         first.kill()
-        turn = talk.exchange("two")  # chat goes on, and the turn waits for the judge
+        turn = talk.exchange("two")  # chat continues, and the turn waits for the judge
         judgement = until(lambda: judged(turn), 90.0, what="the judge to come back")
         assert all("boxed" in vote["failure"] or "empty" in vote["failure"] for vote in judgement["votes"])
         second = engine()

@@ -1,4 +1,4 @@
-"""What `serve` does with a provider that can, or cannot, be used. An HTTP server stands in for the provider."""
+"""`serve` with a provider that can, or cannot, be used. An HTTP server stands in for the provider."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.cli.commands.test_serve import command, environment, refused, serving
 from tests.processes import HTTP, ROOT
 from tests.trainer_cloud.stand_in import StandIn
 
-NOWHERE = "http://127.0.0.1:9"  # discard: nobody listens
+NOWHERE = "http://127.0.0.1:9"  # discard: nothing listens
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def ready(settings: Settings, *roles: str, flags: dict[str, str] | None = None) 
     return plan.settings, [line for line in said if not line.startswith("leaves this machine")]
 
 
-def test_a_backend_on_this_machine_asks_nobody() -> None:
+def test_a_backend_on_this_machine_asks_no_provider() -> None:
     settings = Settings(tinker_base_url=NOWHERE)
     assert ready(settings) == (settings, [])
 
@@ -69,7 +69,7 @@ def test_only_who_needs_the_provider_asks_it(stand_in: StandIn, roles: tuple[str
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"backend": "tinker"}, r"set TINKER_API_KEY \(tinker_api_key\)"),
         ({"backend": "fireworks"}, r"set FIREWORKS_API_KEY \(fireworks_api_key\)"),
@@ -77,8 +77,8 @@ def test_only_who_needs_the_provider_asks_it(stand_in: StandIn, roles: tuple[str
         ({"backend": "tinker", "tinker_api_key": "tml-k"}, r"Tinker at http://127.0.0.1:9 \(tinker_base_url\) cannot"),
     ],
 )
-def test_a_provider_that_cannot_be_used_is_said_at_once(changes: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_provider_that_cannot_be_used_is_said_at_once(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ready(Settings(tinker_base_url=NOWHERE, **changes))
 
 
@@ -129,7 +129,7 @@ def test_a_part_alone_does_not_fall_back() -> None:
         ready(settings, "engine")
 
 
-def test_serve_says_what_leaves_before_anybody_is_asked(
+def test_serve_says_what_leaves_before_anything_is_sent(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     stand_in.fails(401)
@@ -160,25 +160,25 @@ def test_serve_says_what_leaves_before_anybody_is_asked(
 @pytest.mark.parametrize("key", ["", "tml-k"])
 def test_serve_ends_within_seconds_and_starts_nothing(tmp_path: Path, key: str) -> None:
     started = time.monotonic()
-    told = refused(
+    done = refused(
         "--backend", "tinker", "--data", str(tmp_path / "data"), "--tinker-api-key", key, "--tinker-base-url", NOWHERE
     )
-    assert told.returncode == 2
-    assert "openclaw-rl: Tinker cannot be used: " in told.stderr
-    assert ("TINKER_API_KEY" if not key else "cannot be reached") in told.stderr
-    assert "starting" not in told.stderr and not (tmp_path / "data").exists()
+    assert done.returncode == 2
+    assert "openclaw-rl: Tinker cannot be used: " in done.stderr
+    assert ("TINKER_API_KEY" if not key else "cannot be reached") in done.stderr
+    assert "starting" not in done.stderr and not (tmp_path / "data").exists()
     assert time.monotonic() - started < 20
 
 
 @pytest.mark.skipif(
     shutil.which("unshare") is None or subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode != 0,
-    reason="this machine lets nobody cut a network off (unshare -rn)",
+    reason="this machine does not let us cut a network off (unshare -rn)",
 )
 @pytest.mark.parametrize("backend", ["tinker", "fireworks"])
 def test_serve_with_the_network_cut(tmp_path: Path, backend: str) -> None:
     started = time.monotonic()
     flags = ["--backend", backend, "--tinker-api-key", "tml-k", "--fireworks-api-key", "fw_k", "--data", str(tmp_path)]
-    told = subprocess.run(
+    done = subprocess.run(
         ["unshare", "-rn", *command("serve", *flags)],
         cwd=ROOT,
         env=environment(),
@@ -186,8 +186,8 @@ def test_serve_with_the_network_cut(tmp_path: Path, backend: str) -> None:
         text=True,
         timeout=60,
     )
-    assert told.returncode == 2
-    assert f"({backend}_base_url) cannot be reached" in told.stderr and "is there a network?" in told.stderr
+    assert done.returncode == 2
+    assert f"({backend}_base_url) cannot be reached" in done.stderr and "is there a network?" in done.stderr
     assert time.monotonic() - started < 20
 
 
@@ -206,7 +206,7 @@ def test_with_the_fallback_the_same_address_and_key_are_served(tmp_path: Path) -
         assert (data / "fallback" / "journal.db").exists() and not (data / "journal.db").exists()
 
 
-def test_what_should_be_kept_from_the_provider_needs_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redaction_for_a_provider_needs_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "detect_secrets.plugins", None)
     monkeypatch.setitem(sys.modules, "detect_secrets.plugins.keyword", None)
     monkeypatch.setitem(sys.modules, "detect_secrets", None)

@@ -1,4 +1,4 @@
-"""Answers that nobody sampled, as the shipped policy would write them."""
+"""Answers that were not sampled, as the shipped policy would write them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prompter(request: pytest.FixtureRequest) -> Prompter:
 
 
 def read(prompter: Prompter, chat: ChatInput, answer: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """What the parser of sampled answers makes of the ids, and the fault."""
+    """Read the ids by the parser of sampled answers, and return the fault too."""
     prompt = prompter.render(chat)
     ids, fault = spell(prompter, chat, prompt, answer)
     parser = prompter.parser(prompt, chat)
@@ -80,7 +80,7 @@ def test_reasoning_needs_a_policy_that_thinks(prompter: Prompter) -> None:
         ({"role": "assistant", "content": "", "tool_calls": [CALL]}, "its prompt offers none"),
     ],
 )
-def test_what_cannot_be_written_says_why(prompter: Prompter, answer: dict[str, Any], reason: str) -> None:
+def test_an_answer_that_cannot_be_written_says_why(prompter: Prompter, answer: dict[str, Any], reason: str) -> None:
     chat = ChatInput(messages=ASKED)
     ids, fault = spell(prompter, chat, prompter.render(chat), answer)
     assert reason in fault

@@ -61,8 +61,8 @@ async def test_a_turn_is_scored_and_settled_and_waits_for_a_judge(
     tmp_path: Path, importer: Importer, journal: AsyncJournal, engine: Engine
 ) -> None:
     given = session(tmp_path, {"prompt": "How much is 2 and 2?", "response": "**4**", "next_state": "No bold!"})
-    told = await added(importer, given)
-    assert (told.turns, told.trainable, dict(told.left_out)) == (1, 1, {})
+    imported = await added(importer, given)
+    assert (imported.turns, imported.trainable, dict(imported.left_out)) == (1, 1, {})
     (turn,) = await journal.unjudged(9)
     assert (turn.session_id, turn.dialect, turn.kind, turn.untrainable) == (given.name, "import", "main", "")
     assert turn.messages == [{"role": "user", "content": "How much is 2 and 2?"}]
@@ -89,7 +89,7 @@ async def test_importing_again_adds_nothing(tmp_path: Path, importer: Importer, 
     assert (await journal.status())["turns"]["total"] == 2
 
 
-async def test_a_history_goes_on_from_the_turn_before_it(
+async def test_a_history_continues_from_the_turn_before_it(
     tmp_path: Path, importer: Importer, journal: AsyncJournal
 ) -> None:
     first = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi"}]
@@ -107,7 +107,7 @@ async def test_a_history_goes_on_from_the_turn_before_it(
     assert [turn and turn.parent_turn_id for turn in turns] == [None, ids[0], None]
 
 
-async def test_what_must_not_be_learned_from_is_kept_with_its_reason(
+async def test_an_untrainable_turn_is_kept_with_its_reason(
     tmp_path: Path, importer: Importer, journal: AsyncJournal
 ) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
@@ -119,9 +119,9 @@ async def test_what_must_not_be_learned_from_is_kept_with_its_reason(
         {"prompt": "Look", "response": {"content": None, "tool_calls": [call]}, "next_state": "no"},
         {"prompt": "Hello " * 5000, "response": "Hello.", "next_state": "no"},
     )
-    told = await added(importer, given)
-    assert (told.turns, told.trainable) == (5, 0)
-    reasons = sorted(told.left_out)
+    imported = await added(importer, given)
+    assert (imported.turns, imported.trainable) == (5, 0)
+    reasons = sorted(imported.left_out)
     assert len(reasons) == 4
     for part in ("not to be trained on: a test", "holds reasoning", "calls tools", "context of 4096 tokens"):
         assert any(part in reason for reason in reasons)
@@ -150,8 +150,8 @@ async def test_the_lossless_form_keeps_calls_feedback_and_roles(
             "feedback": [{"score": -1.0, "text": "Look twice."}],
         },
     )
-    told = await added(importer, given)
-    assert told.trainable == 1
+    imported = await added(importer, given)
+    assert imported.trainable == 1
     (turn,) = await journal.unjudged(9)
     came = await journal.next_state(turn.turn_id)
     assert came is not None and came.role == "tool"
@@ -168,7 +168,7 @@ async def test_the_lossless_form_keeps_calls_feedback_and_roles(
 
 
 @pytest.mark.parametrize(
-    ("turn", "told"),
+    ("turn", "message"),
     [
         ({"prompt": " ", "response": "x"}, "prompt is missing or empty"),
         ({"prompt": "x"}, "response is missing"),
@@ -178,26 +178,26 @@ async def test_the_lossless_form_keeps_calls_feedback_and_roles(
         ({"prompt": "x", "response": "x", "feedback": [{"score": 3}]}, "feedback has score 3"),
     ],
 )
-async def test_a_fault_names_the_turn(tmp_path: Path, importer: Importer, turn: dict[str, Any], told: str) -> None:
+async def test_a_fault_names_the_turn(tmp_path: Path, importer: Importer, turn: dict[str, Any], message: str) -> None:
     given = session(tmp_path, {"prompt": "Hi", "response": "Hello."}, turn)
     with pytest.raises(TrajectoryError) as caught:
         importer.read(given)
     assert "file.json, turn 1: " in str(caught.value)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 async def test_nothing_is_stored_where_the_engine_fails(
     tmp_path: Path, journal: AsyncJournal, policy_folder: Path
 ) -> None:
-    nobody = create_engine(Settings(engine_url="http://127.0.0.1:9"))
-    importer = Importer(journal, nobody, Prompter(policy_folder), policy="policy", context=4096)
+    absent = create_engine(Settings(engine_url="http://127.0.0.1:9"))
+    importer = Importer(journal, absent, Prompter(policy_folder), policy="policy", context=4096)
     with pytest.raises(EngineError):
         await importer.add(session(tmp_path, {"prompt": "Hi", "response": "Hello."}))
-    await nobody.close()
+    await absent.close()
     assert (await journal.status())["sessions"] == 0
 
 
-async def test_what_may_not_leave_is_scored_and_kept_as_it_left(
+async def test_a_redacted_answer_is_scored_and_kept_as_it_left(
     tmp_path: Path, journal: AsyncJournal, engine: Engine, policy_folder: Path
 ) -> None:
     pytest.importorskip("detect_secrets")

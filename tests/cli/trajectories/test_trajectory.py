@@ -59,7 +59,7 @@ def test_the_name_tells_the_session_and_its_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.json", "{", "a.json is no JSON"),
         ("a.json", "3", "neither a session nor a list"),
@@ -70,10 +70,10 @@ def test_the_name_tells_the_session_and_its_content(tmp_path: Path) -> None:
         ("a.json", f"{json.dumps(SESSION)}\n{json.dumps(SESSION)}", "has to be called .jsonl"),
     ],
 )
-def test_a_fault_is_told_with_its_place(tmp_path: Path, name: str, content: Any, told: str) -> None:
+def test_a_fault_is_reported_with_its_place(tmp_path: Path, name: str, content: Any, message: str) -> None:
     with pytest.raises(TrajectoryError) as caught:
         read(written(tmp_path / name, content))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_reasoning_and_calls_stand_in_the_text() -> None:
         ({"response_ids": [], "logprobs": []}, "the answer holds no tokens of the policy"),
     ],
 )
-def test_why_a_turn_is_not_trainable(changes: dict[str, Any], reason: str) -> None:
+def test_the_reason_of_an_untrainable_turn(changes: dict[str, Any], reason: str) -> None:
     assert untrainable(make_turn(**changes)) == reason
 
 
@@ -133,22 +133,22 @@ def test_the_lossless_form_gives_the_very_messages_back() -> None:
     broken = {**CALL, "arguments": "{often"}
     answer = {"role": "assistant", "content": "So.", "reasoning": "well", "tool_calls": [CALL, broken]}
     turn = make_turn(messages=messages, tools=[tool], answer=answer)
-    told = json.loads(json.dumps(lossless(turn, user_reply(turn), [thumb(turn, -1.0, "no")], judged(turn))))
-    chat = normalize_chat({"messages": told["messages"], "tools": told["tools"]})
+    exported = json.loads(json.dumps(lossless(turn, user_reply(turn), [thumb(turn, -1.0, "no")], judged(turn))))
+    chat = normalize_chat({"messages": exported["messages"], "tools": exported["tools"]})
     assert chat.messages == messages
     assert chat.tools == [tool]
-    assert normalize_messages([told["answer"]]) == [answer]
-    assert (told["feedback"], told["next_role"]) == ([{"score": -1.0, "text": "no"}], "user")
-    assert (told["judgement"]["score"], told["judgement"]["hint"]) == (-1.0, "be shorter")
-    assert "prompt_ids" not in told
+    assert normalize_messages([exported["answer"]]) == [answer]
+    assert (exported["feedback"], exported["next_role"]) == ([{"score": -1.0, "text": "no"}], "user")
+    assert (exported["judgement"]["score"], exported["judgement"]["hint"]) == (-1.0, "be shorter")
+    assert "prompt_ids" not in exported
 
 
 def test_tokens_leave_only_when_asked_for() -> None:
     turn = make_turn()
-    told = lossless(turn, None, [], None, tokens=True)
-    assert told["prompt_ids"] == list(turn.prompt_ids)
-    assert (told["response_ids"], told["logprobs"]) == ([9, 8, 7, 70_000], [-0.5, -0.25, -1.0, -2.0])
-    assert told["versions"] == [[0, 0, 4]]
+    exported = lossless(turn, None, [], None, tokens=True)
+    assert exported["prompt_ids"] == list(turn.prompt_ids)
+    assert (exported["response_ids"], exported["logprobs"]) == ([9, 8, 7, 70_000], [-0.5, -0.25, -1.0, -2.0])
+    assert exported["versions"] == [[0, 0, 4]]
 
 
 def test_the_example_of_the_page_is_one(tmp_path: Path) -> None:
