@@ -50,7 +50,7 @@ CANNOT = {
     "test_answers_that_run_together_have_the_logprobs_of_the_training_forward": AT_ONE,
     "test_an_answer_is_scored_at_the_temperature_it_was_sampled_at[0.6]": AT_ONE,
     "test_an_answer_is_scored_at_the_temperature_it_was_sampled_at[0.9]": AT_ONE,
-    "test_what_prompts_share_is_computed_once_and_stays_exact": "providers do not tell what they kept of a prompt",
+    "test_a_shared_prefix_is_computed_once_and_stays_exact": "providers do not tell what they kept of a prompt",
     "test_a_fresh_score_uses_nothing_of_earlier_requests_and_leaves_nothing": "providers do not tell what they kept",
     "test_top_logprobs_are_the_best_of_the_distribution": NO_TOPS,
     "test_a_continuation_is_scored_like_the_training_forward": f"{NO_TOPS}; see test_a_text_is_scored",

@@ -19,8 +19,8 @@ PASSED_ON = {"input_ids", "rid", "sampling_params", "stream", "return_logprob", 
 class FakeServer:
     """One server; `did` are the routes that changed something, `asked` the bodies of `/generate`. It answers 500 to the
     changes that `refuses` counts down to 0, and while it is `gone` nothing but what a router passes on. It goes, as
-    SGLang does, when it is told to take memory that it has, and takes `slow` seconds for it. `meanwhile` is called with
-    each change before it is made; `running` requests are in flight.
+    SGLang does, when it is asked to take memory that it has, and takes `slow` seconds for it. `meanwhile` is called
+    with each change before it is made; `running` requests are in flight.
     """
 
     def __init__(self, **info: Any) -> None:
@@ -40,7 +40,7 @@ class FakeServer:
         self.url = ""
 
     async def get(self, request: web.Request) -> web.Response:
-        """What it says of itself."""
+        """Answer the server's description of itself."""
         self._end(request)
         models: list[dict[str, Any]] = [{"id": "policy", "parent": None, "max_model_len": 100}]
         models += [{"id": name, "parent": "policy"} for name in self.adapters]

@@ -1,5 +1,5 @@
 """A program that takes the place of SGLang, or of its router, where tests are about the process that keeps it running:
-says what it was started with, and ends or falls silent when told to. `python fake_sglang.py LOG ARGUMENTS`; it takes
+records its arguments, and ends or falls silent on request. `python fake_sglang.py LOG ARGUMENTS`; it takes
 `FAKE_SGLANG_SECONDS` to load.
 """
 
@@ -44,15 +44,15 @@ class Handler(BaseHTTPRequestHandler):
 
 def main(log: str, *arguments: str) -> None:
     """Serve."""
-    told = {name: arguments[place + 1] for place, name in enumerate(arguments[:-1]) if name.startswith("--")}
-    Handler.label = told.get("--weight-version", "default")
+    flags = {name: arguments[place + 1] for place, name in enumerate(arguments[:-1]) if name.startswith("--")}
+    Handler.label = flags.get("--weight-version", "default")
     began = time.time()
     time.sleep(float(os.environ.get("FAKE_SGLANG_SECONDS", "0")))  # it loads a model
-    server = Server((told["--host"], int(told["--port"])), Handler)
+    server = Server((flags["--host"], int(flags["--port"])), Handler)
     known = {"pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), "line": arguments}
     known |= {"began": began, "answers": time.time()}
     with open(log, "a", encoding="utf-8") as file:
-        file.write(json.dumps({**known, **told}) + "\n")
+        file.write(json.dumps({**known, **flags}) + "\n")
     server.serve_forever()
 
 

@@ -27,7 +27,7 @@ class Moved:
         return trainer
 
     async def metrics(self, samples: list[Sample], **recipe: Any) -> dict[str, float]:
-        """What one step reports; by default of one epoch, so that its losses are those of `policy`."""
+        """Metrics of one step; by default of one epoch, so that its losses are those of `policy`."""
         trainer = await self.trainer()
         report = await trainer.step(samples, Recipe(**({"epochs": 1, "learning_rate": 1e-2} | recipe)))
         await trainer.close()

@@ -1,4 +1,4 @@
-"""What a trainer should find, the plain way: one sequence at a time through transformers, then Python's own numbers."""
+"""Reference results for trainers: one sequence at a time through transformers, then Python's own numbers."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Samples:
         return self.of(seed, [shown(f"What is it? {seed}", *files)], **changes)
 
     def images_under(self, one: Sample, prompt: Sequence[int]) -> list[PromptImage]:
-        """The pictures of a sample in a hinted prompt of it, found anew."""
+        """The pictures of a sample in a hinted prompt of it, located again."""
         assert self._prompter.vision is not None
         spans = self._prompter.vision.spans(prompt)
         return [replace(image, start=span.start, end=span.end) for image, span in zip(one.images, spans, strict=True)]

@@ -1,4 +1,4 @@
-"""Which trainer a model gets, and how SGLang is given its versions."""
+"""The trainer of a model, and the transfer of its versions to SGLang."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_adapters_that_sglang_cannot_hold_are_served_whole_with_the_reason(
     assert reason in found and bool(found) == bool(reason)
 
 
-def test_sglang_is_told_of_the_targets_in_its_own_words(tmp_path: Path) -> None:
+def test_sglang_gets_the_targets_in_its_own_words(tmp_path: Path) -> None:
     seven = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     assert sglang_targets(on_gpus(model(tmp_path, model_type="qwen3_vl"))) == seven
     assert sglang_targets(on_gpus(model(tmp_path, model_type="qwen3_5"))) == ["all"]

@@ -103,7 +103,7 @@ async def test_a_step_that_was_made_counts_though_a_fake_engine_does_not_take_it
     await trainer.close()
 
 
-async def test_what_a_step_fails_of_is_told_once_a_fake_engine_has_its_memory(policy: Path) -> None:
+async def test_a_failure_of_a_step_is_raised_once_a_fake_engine_has_its_memory(policy: Path) -> None:
     trainer, lender = create(settings(policy)), FakeLender()
     bad = [sample(1, response_ids=[10**6] * 4)]
     with pytest.raises(TrainerError, match="was undone"):
@@ -112,7 +112,7 @@ async def test_what_a_step_fails_of_is_told_once_a_fake_engine_has_its_memory(po
     await trainer.close()
 
 
-async def test_where_a_fake_engine_is_never_quiet_the_batch_waits(
+async def test_the_batch_waits_for_a_fake_engine_that_is_never_quiet(
     policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(colocation, "WAIT_SECONDS", 0.2)

@@ -53,14 +53,14 @@ async def test_the_live_teacher_is_the_policy_that_the_step_began_with(moved: Mo
     assert metrics["loss/distill"] != pytest.approx(divergence(moved.policy, moved.base, one), rel=1e-2)
 
 
-async def test_the_live_teacher_stays_where_it_was_while_the_step_goes_on(moved: Moved, tmp_path: Path) -> None:
+async def test_the_live_teacher_stays_as_it_was_during_the_step(moved: Moved, tmp_path: Path) -> None:
     one = sample(1)
     after = await moved.after([one], tmp_path / "after", teacher="live")
     metrics = await moved.metrics([one], teacher="live", epochs=2)
     assert metrics["loss/distill"] == pytest.approx(divergence(after, moved.policy, one), rel=1e-3)
 
 
-async def test_the_live_teacher_is_the_same_when_targets_are_computed_anew(
+async def test_the_live_teacher_is_the_same_when_targets_are_computed_again(
     moved: Moved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     samples = [*(sample(seed) for seed in range(1, 5)), anchor(9)]
@@ -72,7 +72,7 @@ async def test_the_live_teacher_is_the_same_when_targets_are_computed_anew(
         assert sliced["loss/total"] == pytest.approx(whole["loss/total"], rel=1e-3)
 
 
-async def test_the_anchor_holds_to_the_base_whoever_teaches(moved: Moved) -> None:
+async def test_the_anchor_holds_to_the_base_with_every_teacher(moved: Moved) -> None:
     found = [await moved.metrics([sample(1), anchor(2)], teacher=who) for who in ("base", "live", "ema")]
     assert found[0]["loss/anchor"] == pytest.approx(found[1]["loss/anchor"], rel=1e-4)
     assert found[0]["loss/anchor"] == pytest.approx(found[2]["loss/anchor"], rel=1e-4)
@@ -121,9 +121,9 @@ async def test_the_moving_average_is_saved_and_comes_back_to_the_bit(moved: Move
     torch.save(held, file)
     await resumed.restore(checkpoint.path)
     await without.restore(checkpoint.path)
-    anew = (await resumed.step([sample(3)], averaged)).metrics["loss/total"]
+    restored = (await resumed.step([sample(3)], averaged)).metrics["loss/total"]
     live = (await without.step([sample(3)], recipe(teacher="live", learning_rate=5e-2))).metrics["loss/total"]
-    assert anew == live != expected["loss/total"]
+    assert restored == live != expected["loss/total"]
     for trainer in (whole, resumed, without):
         await trainer.close()
 

@@ -34,7 +34,7 @@ def turns(*, floating: bool) -> list[Sample]:
 
 
 async def learned(moved: Moved, samples: list[Sample], **changes: Any) -> tuple[Mapping[str, float], int]:
-    """What a step reports, and the tokens that went through the policy with gradients or without."""
+    """Metrics of a step, and the tokens that went through the policy with gradients or without."""
     trainer = create(settings(moved.policy, **changes))
     tokens: list[int] = []
     embedding = trainer._weights.plain.get_input_embeddings()

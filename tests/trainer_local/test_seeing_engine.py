@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_answers_beside_each_other_have_the_logprobs_of_their_version(kind: str, tmp_path: Path) -> None:
+async def test_concurrent_answers_have_the_logprobs_of_their_version(kind: str, tmp_path: Path) -> None:
     policy = write_seeing(tmp_path / "policy", kind)
     samples = Samples(policy)
     trainer = create(settings(policy))

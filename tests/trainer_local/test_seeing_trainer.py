@@ -153,9 +153,9 @@ async def gradients(policy: Path, batch: list[Sample], **changes: Any) -> list[T
 @pytest.mark.parametrize("way", [{"lora": True}, {"lora": False, "train_vision": True}], ids=str)
 async def test_recomputing_gives_the_same_gradients(policy: Path, samples: Samples, way: dict[str, Any]) -> None:
     kept = await gradients(policy, seeing_batch(samples), **way)
-    anew = await gradients(policy, seeing_batch(samples), recompute=True, **way)
-    assert len(kept) == len(anew) > 0
-    for one, other in zip(kept, anew, strict=True):
+    recomputed = await gradients(policy, seeing_batch(samples), recompute=True, **way)
+    assert len(kept) == len(recomputed) > 0
+    for one, other in zip(kept, recomputed, strict=True):
         assert torch.isfinite(one).all() and torch.equal(one, other)
 
 
@@ -189,7 +189,7 @@ async def test_the_vision_encoder_is_left_alone_unless_it_is_chosen(
     assert any("visual.blocks" in name for name in everything) and any("merger" in name for name in everything)
 
 
-async def test_what_is_exported_reads_pictures_as_before(policy: Path, samples: Samples, tmp_path: Path) -> None:
+async def test_an_exported_model_reads_pictures_as_before(policy: Path, samples: Samples, tmp_path: Path) -> None:
     trainer = create(settings(policy))
     await trainer.export(str(tmp_path / "whole"))
     await trainer.close()
@@ -210,7 +210,7 @@ async def test_a_picture_of_another_size_than_its_place_makes_no_step(policy: Pa
 
 
 async def served(policy: Path, folder: Path, batch: list[Sample], **changes: Any) -> Path:
-    """What an engine is given after a step."""
+    """The folder that an engine is given after a step."""
     trainer = create(settings(policy, **changes))
     await trainer.step(batch, Recipe(epochs=1, learning_rate=1e-2))
     checkpoint = await trainer.save(str(folder))

@@ -1,4 +1,4 @@
-"""What this trainer does beyond the contract: which teacher it hears, what it keeps, which settings it refuses."""
+"""The trainer beyond the contract: its choice of a teacher, the files it keeps, the settings it refuses."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_folder_that_could_not_be_finished_leaves_the_old_one(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("write", [torch.save, save_file], ids=["torch", "safetensors"])
-def test_a_disk_that_is_full_while_weights_are_written_is_told_as_one(tmp_path: Path, write: Any) -> None:
+def test_a_disk_that_is_full_while_weights_are_written_is_reported_as_full(tmp_path: Path, write: Any) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))  # writing fails half-way
     try:
@@ -162,7 +162,7 @@ async def test_an_adapter_of_another_scale_is_not_restored(policy: Path, tmp_pat
         with pytest.raises(TrainerError, match=r"was trained with lora_alpha = 32, not 16: set it as it was"):
             await other.restore(checkpoint.path)
         (tmp_path / "1" / known).unlink()
-    await other.restore(checkpoint.path)  # nobody knows
+    await other.restore(checkpoint.path)  # its scale is unknown
 
 
 async def test_a_step_whose_average_cannot_be_kept_is_undone(

@@ -23,7 +23,7 @@ def ids(*values: int) -> Ids:
 
 
 def filled(tree: VersionPrefixes, wanted: Ids) -> int:
-    """How much of `wanted` the tree gives back, having checked that it is right."""
+    """Count the tokens of `wanted` that the tree gives back, and check them."""
     row = CachedRow(Pools())
     count = tree.fill(row, wanted)
     if count:

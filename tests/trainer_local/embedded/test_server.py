@@ -1,4 +1,4 @@
-"""The embedded engine over its wire: shapes, errors, priorities, and work that nobody waits for any more."""
+"""The embedded engine over its wire: shapes, errors, priorities, and abandoned work."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_body_that_cannot_be_honoured_is_a_400_that_says_why(url: str, body: b
     assert HTTP.get(f"{url}/health").status_code == 200
 
 
-def test_a_prompt_that_does_not_fit_is_told_as_sglang_does(url: str) -> None:
+def test_a_prompt_that_does_not_fit_is_refused_as_by_sglang(url: str) -> None:
     params = {"max_new_tokens": 10}
     plain = post(url, input_ids=prompt(CONTEXT), sampling_params=params)
     assert plain.status_code == 400 and str(CONTEXT) in plain.json()["error"]["message"]
@@ -233,7 +233,7 @@ async def test_a_chat_that_comes_later_is_not_charged_for_what_chat_used_before(
     await asyncio.gather(rehearsal, return_exceptions=True)
 
 
-async def test_short_answers_go_on_while_a_long_prompt_is_read(client: SglangEngine) -> None:
+async def test_short_answers_continue_while_a_long_prompt_is_read(client: SglangEngine) -> None:
     started = time.monotonic()
 
     async def times(ids: list[int], count: int) -> list[float]:

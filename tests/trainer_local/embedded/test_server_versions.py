@@ -1,4 +1,4 @@
-"""Versions over the embedded engine's wire: loaded, kept, refused and made live while answers go on."""
+"""Versions over the embedded engine's wire: loaded, kept, refused and made live while answers are generated."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_version_in_use_is_never_dropped(client: SglangEngine, model: Pa
     assert close_to([*first.logprobs, *rest.logprobs], right)
 
 
-async def test_a_checkpoint_written_anew_is_loaded_anew(client: SglangEngine, model: Path, tmp_path: Path) -> None:
+async def test_a_rewritten_checkpoint_is_loaded_again(client: SglangEngine, model: Path, tmp_path: Path) -> None:
     folder = write_adapter(model, tmp_path / "served", seed=50)
     await client.load(7, str(folder), live=False)
     before = await client.score(prompt(5), [3, 4], version=7)
@@ -129,14 +129,14 @@ async def test_a_new_live_version_has_read_the_long_prompts_of_the_old_one(
     await client.load(0, "", live=True)
 
 
-async def test_answers_go_on_while_a_version_is_slow_to_load(
+async def test_answers_continue_while_a_version_is_slow_to_load(
     client: SglangEngine, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, released = threading.Event(), threading.Event()
 
     def slow(path: str, base: Any) -> Any:
         begun.set()
-        assert go_on.wait(60)
+        assert released.wait(60)
         return load_version(path, base)
 
     monkeypatch.setattr("openclaw_rl.trainer_local.embedded.versions.load_version", slow)
@@ -144,7 +144,7 @@ async def test_answers_go_on_while_a_version_is_slow_to_load(
     assert await asyncio.to_thread(begun.wait, 30)
     answer = await collect(client.generate(prompt(6), Sampling(max_tokens=100, ignore_eos=True)))
     assert len(answer.ids) == 100 and not load.done()
-    go_on.set()
+    released.set()
     await load
     assert 70 in (await client.info()).versions
 

@@ -1,5 +1,5 @@
-"""What of the Megatron-core trainer needs no Megatron-core: how weights are cut, adapters begun, and packed sequences
-attended to. The rest is tested where it is (`tests/real/test_megatron.py`).
+"""Parts of the Megatron-core trainer without Megatron-core: sharding of weights, initial adapters, and attention to
+packed sequences. The rest is tested where it is (`tests/real/test_megatron.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_queries_keys_and_values_of_a_group_lie_together(policy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reason"),
     [
         (
             {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}},
@@ -74,11 +74,11 @@ def test_queries_keys_and_values_of_a_group_lie_together(policy: Path) -> None:
         ({"quantization_config": {"quant_method": "awq"}}, "is quantized"),
     ],
 )
-def test_models_that_it_does_not_know_are_sent_elsewhere(policy: Path, changes: dict[str, object], told: str) -> None:
+def test_models_that_it_does_not_know_are_sent_elsewhere(policy: Path, changes: dict[str, object], reason: str) -> None:
     config = Source(str(policy)).config
     for name, value in changes.items():
         setattr(config, name, value)
-    with pytest.raises(ConfigError, match=f"{told}.*set backend = embedded with device = cuda"):
+    with pytest.raises(ConfigError, match=f"{reason}.*set backend = embedded with device = cuda"):
         shape_of(config, "a-model", 1)
     with pytest.raises(ConfigError, match=r"a-llama', which is llama, .*set backend = embedded"):
         shape_of(LlamaConfig(), "a-llama", 1)

@@ -49,7 +49,7 @@ def test_an_image_takes_as_many_tokens_as_were_counted_when_it_came(
     assert float(patches.pixel_values.abs().max()) <= 1.0 + 1e-6
 
 
-def test_what_is_transparent_shows_its_colours_and_nothing_is_turned(pixels: Pixels) -> None:
+def test_transparent_pixels_show_their_colours_and_nothing_is_turned(pixels: Pixels) -> None:
     colours = Image.linear_gradient("L").resize((96, 64)).convert("RGB")
     faint = colours.copy()
     faint.putalpha(30)
@@ -76,14 +76,14 @@ def test_a_folder_without_an_image_processor_is_refused(tmp_path: Path) -> None:
 
 def test_sglang_leaves_jpeg_files_to_pillow(pixels: Pixels) -> None:
     """It decodes those on a GPU that end where the standard says."""
-    told = EngineInfo(0, (0,), "", 0, 0, sees=True)
+    info = EngineInfo(0, (0,), "", 0, 0, sees=True)
     for data in (picture(96, 64, "red", "JPEG"), picture(97, 64, "red", "JPEG"), picture(99, 64, "blue", "JPEG")):
         request: dict[str, list[str]] = {}
         url = data_url(data, "image/jpeg")
-        attach(request, [1, 5, 5, 2], [PromptImage(url, 1, 3)], told)
+        attach(request, [1, 5, 5, 2], [PromptImage(url, 1, 3)], info)
         (sent,) = request["image_data"]
         assert base64.b64decode(sent.partition(",")[2], validate=True) == data + b"\n"
         assert torch.equal(pixels.patches(sent).pixel_values, pixels.patches(url).pixel_values)
     request = {}
-    attach(request, [1, 5, 5, 2], [PromptImage(data_url(picture(96, 64)), 1, 3)], told)
+    attach(request, [1, 5, 5, 2], [PromptImage(data_url(picture(96, 64)), 1, 3)], info)
     assert request["image_data"] == [data_url(picture(96, 64))]

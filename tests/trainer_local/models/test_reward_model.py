@@ -73,10 +73,10 @@ def by_hand(folder: Path, text: str) -> list[float]:
 
 async def test_one_logit_becomes_a_score_by_the_logistic_function(tmp_path: Path) -> None:
     folder = write_classifier(tmp_path / "model")
-    score, told = await create_reward_model(Settings(device="cpu"), str(folder)).rate(TALK)
+    score, reason = await create_reward_model(Settings(device="cpu"), str(folder)).rate(TALK)
     (logit,) = by_hand(folder, "User: how much is 2 and 2\n\nAssistant: 4\n\nUser: thanks")
     assert score == pytest.approx(2 / (1 + math.exp(-logit)) - 1, abs=1e-5)
-    assert f"{logit:.3g}"[:4] in told and "of [0, 1]" in told
+    assert f"{logit:.3g}"[:4] in reason and "of [0, 1]" in reason
 
 
 async def test_of_two_labels_the_positive_ones_softmax_counts(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_a_template_that_takes_no_such_conversation_is_left_aside(tmp_path
 
 
 @pytest.mark.parametrize("template", ["", TEMPLATE], ids=["plain", "template"])
-async def test_what_is_too_long_loses_its_beginning(tmp_path: Path, template: str) -> None:
+async def test_a_conversation_that_is_too_long_loses_its_beginning(tmp_path: Path, template: str) -> None:
     folder = write_classifier(tmp_path / "model", template=template)
     model = SequenceClassifier(str(folder), device="cpu")
     talk = [("user", "x" * 500), ("assistant", "4"), ("user", "the very end")]
@@ -117,11 +117,11 @@ async def test_what_is_too_long_loses_its_beginning(tmp_path: Path, template: st
     assert len(ids) == CONTEXT and length > 500
     ending = AutoTokenizer.from_pretrained(folder).decode(ids, skip_special_tokens=True).replace(" ", "")
     assert ending.endswith("theveryend")
-    _, told = await model.rate(talk)
-    assert f"{CONTEXT} of {length} tokens were read" in told
+    _, reason = await model.rate(talk)
+    assert f"{CONTEXT} of {length} tokens were read" in reason
 
 
-async def test_what_cannot_serve_says_why(tmp_path: Path) -> None:
+async def test_a_model_that_cannot_serve_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be loaded as a sequence classifier"):
         await SequenceClassifier(str(tmp_path / "nowhere"), device="cpu").rate(TALK)
     three = write_classifier(tmp_path / "three", labels=3)

@@ -189,10 +189,10 @@ def test_recompute_and_tensor_parallelism_make_activations_smaller() -> None:
     ways: tuple[dict[str, Any], ...] = ({}, {"recompute": True}, {"parallel": 4})
     plain, recomputed, shared = (parts(**{"recompute": False, **changes})["activations"].bytes for changes in ways)
     assert recomputed < plain / 10 and shared < plain / 2
-    assert parts()["activations"].bytes == recomputed, "a GPU's trainer recomputes unless it is told not to"
+    assert parts()["activations"].bytes == recomputed, "a GPU's trainer recomputes by default"
 
 
-def test_whether_activations_are_computed_anew_follows_from_the_device_unless_somebody_says_it() -> None:
+def test_recomputing_of_activations_follows_from_the_device_unless_it_is_set() -> None:
     for said, on_gpu, on_cpu in (("auto", True, False), ("true", True, True), ("false", False, False)):
         chosen = Settings.model_validate({"recompute": said})
         assert (chosen.learning.recomputes(on_gpu=True), chosen.learning.recomputes(on_gpu=False)) == (on_gpu, on_cpu)

@@ -68,8 +68,8 @@ def on_meta(config: PreTrainedConfig) -> torch.nn.Module:
 
 
 def transformers_config(config: dict[str, Any]) -> PreTrainedConfig:
-    told = {name: value for name, value in config.items() if value is not None}
-    made: PreTrainedConfig = AutoConfig.for_model(**told)
+    given = {name: value for name, value in config.items() if value is not None}
+    made: PreTrainedConfig = AutoConfig.for_model(**given)
     return made
 
 
@@ -162,7 +162,7 @@ def folder(path: Path, config: dict[str, Any], weights: dict[str, torch.Tensor] 
 
 
 def test_of_a_family_that_is_not_known_the_files_say_how_large_it_is(tmp_path: Path) -> None:
-    config = {**CONFIGS["llama"], "model_type": "somebodys"}
+    config = {**CONFIGS["llama"], "model_type": "unheard-of"}
     weights = {"a": torch.zeros(30, 10, dtype=torch.bfloat16), "b": torch.zeros(7)}
     shape = read_shape(folder(tmp_path / "unknown", config, weights))
     assert shape is not None and shape.parameters == 307 and 628 < shape.stored_bytes < 1000
@@ -170,8 +170,8 @@ def test_of_a_family_that_is_not_known_the_files_say_how_large_it_is(tmp_path: P
     assert known is not None and known.parameters == shape_of(CONFIGS["llama"]).parameters
 
 
-def test_what_is_not_known_is_none_and_what_is_broken_is_said(tmp_path: Path) -> None:
-    assert read_shape("nobody/such-a-model") is None
+def test_an_unknown_shape_is_none_and_a_broken_config_is_refused(tmp_path: Path) -> None:
+    assert read_shape("author/no-such-model") is None
     assert read_shape(str(tmp_path)) is None
     assert read_shape(folder(tmp_path / "else", {"model_type": "state-space"})) is None
     (tmp_path / "else" / "config.json").write_text("{")
@@ -198,6 +198,6 @@ def test_what_is_not_known_is_none_and_what_is_broken_is_said(tmp_path: Path) ->
         ({"hidden_act": "gelu"}, "another activation"),
     ],
 )
-def test_who_can_train_a_model_is_read_from_its_config(changes: dict[str, Any], why: str) -> None:
-    told = shape_of({**CONFIGS["qwen3"], **changes}).why_not_megatron
-    assert why in told if why else not told
+def test_the_trainer_of_a_model_is_read_from_its_config(changes: dict[str, Any], why: str) -> None:
+    reason = shape_of({**CONFIGS["qwen3"], **changes}).why_not_megatron
+    assert why in reason if why else not reason

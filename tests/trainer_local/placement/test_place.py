@@ -96,7 +96,7 @@ JUDGED = {"judge": "engine:Qwen/Qwen3-1.7B"}
         ("24,80", {"model": "Qwen/Qwen3-8B"}, ("1", ["0"], [])),
     ],
 )
-def test_who_gets_which_described_gpus(gpus: str, changes: dict[str, Any], expected: Any) -> None:
+def test_described_gpus_are_distributed(gpus: str, changes: dict[str, Any], expected: Any) -> None:
     assert who(placed(gpus, **changes)) == expected
 
 
@@ -115,7 +115,7 @@ def test_gpus_that_were_chosen_by_uuid_are_handed_on_so() -> None:
     assert found.train[0].handle == "GPU-3a" and found.servers[0].gpus[0].handle == "GPU-1a"
 
 
-def test_what_fits_together_shares_a_card_at_once_and_what_does_not_alternates() -> None:
+def test_parts_that_fit_together_share_a_card_and_others_alternate() -> None:
     together, alternating = placed("24"), placed("8", max_sample_tokens=4096, micro_batch_tokens=4096, method="binary")
     assert together.sharing == "together" and not together.servers[0].lends_memory
     assert alternating.sharing == "alternating" and alternating.servers[0].lends_memory
@@ -131,7 +131,7 @@ def test_gpus_of_their_own_are_preferred_to_shared_ones_and_these_to_alternating
 
 @pytest.mark.parametrize("gpus", ["24", "80"])
 @pytest.mark.parametrize("judge", [{}, JUDGED])
-def test_what_shares_a_card_leaves_each_other_room(gpus: str, judge: dict[str, Any]) -> None:
+def test_parts_that_share_a_card_leave_each_other_room(gpus: str, judge: dict[str, Any]) -> None:
     found = placed(gpus, **judge)
     (gpu,) = found.train
     others = [part for part in found.parts if not part.tag and part.role != "policy"]
@@ -177,19 +177,19 @@ def test_a_model_that_megatron_does_not_cover_is_trained_by_transformers_on_one_
 
 
 def test_a_model_that_is_not_here_is_placed_without_an_estimate() -> None:
-    found = placed("2x24", model="somebody/unheard-of")
+    found = placed("2x24", model="author/unheard-of")
     assert who(found)[:2] == ("0", ["1"]) and not found.parts
     assert any("not estimated" in note for note in found.notes)
 
 
-def test_a_gpu_whose_memory_is_not_told_is_used_and_said_so() -> None:
+def test_a_gpu_whose_memory_is_unknown_is_used_with_a_note() -> None:
     (gpu,) = imagined("24")
     found = place(settings(), [msgspec.structs.replace(gpu, memory=0)], {})
     assert numbers(found.train) == "0" and found.servers[0].memory_fraction == 0.0
     assert any("memory is unknown" in note for note in found.notes)
 
 
-def test_gpus_for_what_nobody_does_are_said() -> None:
+def test_gpus_without_work_are_noted() -> None:
     assert any("judge_gpus = 2 is not used" in note for note in placed("8x24", judge_gpus="2").notes)
     assert any("nothing to do" in note for note in placed("3x24", actor_gpus="1", rollout_gpus="1").notes)
     assert placed("2x24", judge_gpus="0").notes == ()
@@ -205,7 +205,7 @@ def test_under_torchrun_each_machine_has_its_share() -> None:
     assert who(four)[:2] == ("0123", ["4567"]) and four.nodes == 1
 
 
-def test_a_process_is_told_its_placement_and_need_not_see_all_gpus(tmp_path: Path) -> None:
+def test_a_process_gets_its_placement_and_need_not_see_all_gpus(tmp_path: Path) -> None:
     made = placed("2x24")
     assert current_placement(settings(), made.variables) == made
     seen = faked_smi(tmp_path, [row(0, 24)])
@@ -278,17 +278,17 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("gpus", "changes", "said", "remedy"), REFUSED)
-def test_what_contradicts_itself_is_refused_with_the_way_out(
+def test_contradictory_settings_are_refused_with_the_way_out(
     gpus: str, changes: dict[str, Any], said: str, remedy: str
 ) -> None:
-    told = place(settings(**changes), imagined(gpus) if gpus else [], {}).refusal
-    assert said in told and remedy in told
-    assert len(told) < 400 and "  " not in told
+    message = place(settings(**changes), imagined(gpus) if gpus else [], {}).refusal
+    assert said in message and remedy in message
+    assert len(message) < 400 and "  " not in message
 
 
 def test_torchrun_and_settings_must_agree() -> None:
-    told = refusal("8x80", TORCHRUN, actor_gpus="4")
-    assert "torchrun has started 8 processes" in told and "--nproc-per-node and actor_gpus the same" in told
+    message = refusal("8x80", TORCHRUN, actor_gpus="4")
+    assert "torchrun has started 8 processes" in message and "--nproc-per-node and actor_gpus the same" in message
     assert "same --nproc-per-node on every node" in refusal("8x80", {"WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "8"})
 
 
@@ -314,18 +314,18 @@ TOO_LARGE: list[tuple[str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("gpus", "changes", "hints"), TOO_LARGE)
-def test_what_cannot_fit_is_refused_with_what_to_change(gpus: str, changes: dict[str, Any], hints: list[str]) -> None:
-    told = refusal(gpus, **changes)
-    assert told.startswith(f"model = {changes['model']} does not fit on GPU 0: imagined") and " GiB" in told
-    assert told.endswith("a smaller model, or GPUs with more memory")
+def test_a_model_that_cannot_fit_is_refused_with_hints(gpus: str, changes: dict[str, Any], hints: list[str]) -> None:
+    message = refusal(gpus, **changes)
+    assert message.startswith(f"model = {changes['model']} does not fit on GPU 0: imagined") and " GiB" in message
+    assert message.endswith("a smaller model, or GPUs with more memory")
     for hint in hints:
-        assert hint in told.partition("To need less, set ")[2]
+        assert hint in message.partition("To need less, set ")[2]
 
 
 def test_a_hint_names_no_setting_that_is_as_small_as_it_can_be() -> None:
-    told = refusal("80", model="Qwen/Qwen3-32B", lora=False, offload_optimizer=True)
-    assert "offload_optimizer = true" not in told and "recompute = true" not in told and "lora = true" in told
-    assert "quantization" not in told, "full updates of quantized weights are refused"
+    message = refusal("80", model="Qwen/Qwen3-32B", lora=False, offload_optimizer=True)
+    assert "offload_optimizer = true" not in message and "recompute = true" not in message and "lora = true" in message
+    assert "quantization" not in message, "full updates of quantized weights are refused"
 
 
 def test_a_gpu_that_another_program_uses_is_left_to_it() -> None:
@@ -337,8 +337,8 @@ def test_a_gpu_that_another_program_uses_is_left_to_it() -> None:
 def test_the_host_must_hold_what_is_put_there() -> None:
     mine = settings(model="Qwen/Qwen3-4B", lora=False, offload_optimizer=True)
     assert not place(mine, imagined("2x80"), {}, host_memory=256 * GIB).refusal
-    told = place(mine, imagined("2x80"), {}, host_memory=64 * GIB).refusal
-    assert "machine's own memory (offload_optimizer), which has 64.0" in told
+    message = place(mine, imagined("2x80"), {}, host_memory=64 * GIB).refusal
+    assert "machine's own memory (offload_optimizer), which has 64.0" in message
 
 
 CARDS = st.sampled_from([8, 12, 16, 24, 32, 40, 48, 60, 80, 96, 141])
@@ -375,7 +375,7 @@ def test_one_more_gpu_never_turns_a_fit_into_a_refusal(card: int, count: int, ch
 
 @hypothesis_settings(max_examples=40, deadline=None)
 @given(card=CARDS, count=st.integers(1, 4), changes=CHOICES)
-def test_what_is_placed_fits_by_its_own_estimate(card: int, count: int, changes: dict[str, Any]) -> None:
+def test_every_placement_fits_by_its_own_estimate(card: int, count: int, changes: dict[str, Any]) -> None:
     gpus = imagined(f"{count}x{card}")
     found = place(settings(**changes), gpus, {})
     if found.refusal:

@@ -1,4 +1,4 @@
-"""What models of several families can compute once, and that gradients are those of each row alone in each."""
+"""Sharing of prefixes in models of several families, with the gradients of each row alone in each."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def family(request: pytest.FixtureRequest) -> tuple[Any, Sharing]:
     return make().double().eval(), expected
 
 
-def test_what_a_family_can_share_is_found_out(family: tuple[Any, Sharing]) -> None:
+def test_the_sharing_of_a_family_is_detected(family: tuple[Any, Sharing]) -> None:
     model, expected = family
     assert sharing_of(model) == expected
     assert sharing_of(model.float()) == expected

@@ -30,7 +30,7 @@ def conversation(turns: int, *, floating: bool) -> list[Row]:
 
 
 def visible(plan: Sequence[Packed], sequence: int, token: int) -> list[tuple[int, int]]:
-    """What a token sees, as `(position, id)`: by the slices of its run, and, of its own sequence, by the mask."""
+    """List what a token sees, as `(position, id)`: by the slices of its run, and by the mask of its sequence."""
     packed = plan[sequence]
     run = next(run for run in packed.runs if run.begin <= token < run.end)
     past = [(part.sequence, index) for part in run.past for index in range(part.begin, part.end)]
@@ -117,7 +117,7 @@ def test_packed_sequences_are_complete_and_keep_to_the_budget(rows: list[Row], b
 
 @given(rows=drawn_rows(), shortest=st.integers(1, 12), budget=st.integers(1, 40))
 @settings(deadline=None, max_examples=300)
-def test_passes_that_see_earlier_ones_keep_to_the_budget_beside_trunks(
+def test_passes_that_see_earlier_ones_keep_to_the_budget_with_trunks(
     rows: list[Row], shortest: int, budget: int
 ) -> None:
     tree = prefix_tree(rows, shortest_prefix=shortest)

@@ -115,29 +115,29 @@ async def test_a_scripted_sglang_that_leaves_the_top_logprobs_out_scores_nothing
             await script.engine.score([3], [5, 6], temperature=0.5)
 
 
-async def test_the_embedded_engine_is_told_the_temperature() -> None:
+async def test_the_embedded_engine_gets_the_temperature() -> None:
     async with Script(scored(), OURS) as script:
         assert (await script.engine.score([3], [5, 6], temperature=1.5)).logprobs == [-0.5, -1.5]
         assert script.requests[0]["score_temperature"] == 1.5 and script.requests[0]["top_logprobs_num"] == 0
 
 
 @pytest.mark.parametrize(("temperature", "unscaled"), [(0.7, True), (1.0, False)])
-async def test_a_scripted_engine_may_tell_logprobs_at_temperature_1_alone(temperature: float, unscaled: bool) -> None:
+async def test_a_scripted_engine_may_report_logprobs_at_temperature_1_alone(temperature: float, unscaled: bool) -> None:
     info = OURS | {"scales": False, "trouble": "the provider is away", "beside": False}
     handler = plays(event([1], 1), event([2], 2, DONE))
     async with Script(handler, info) as script:
         tokens = [one async for one in script.engine.generate([1, 2], Sampling(temperature=temperature))]
-        told = await script.engine.info()
+        reported = await script.engine.info()
     assert {one.unscaled for one in tokens} == {unscaled}
-    assert (told.scales, told.trouble, told.several_versions) == (False, "the provider is away", False)
+    assert (reported.scales, reported.trouble, reported.several_versions) == (False, "the provider is away", False)
 
 
 async def test_an_engine_that_says_nothing_of_it_scales_and_is_well() -> None:
     async with Script(plays(event([2], 1, DONE)), OURS) as script:
         tokens = [one async for one in script.engine.generate([1, 2], Sampling(temperature=0.7))]
-        told = await script.engine.info()
+        reported = await script.engine.info()
     assert not any(one.unscaled for one in tokens)
-    assert (told.scales, told.trouble, told.several_versions) == (True, "", True)
+    assert (reported.scales, reported.trouble, reported.several_versions) == (True, "", True)
 
 
 async def test_a_scripted_engine_that_is_silent_is_given_up_in_time() -> None:

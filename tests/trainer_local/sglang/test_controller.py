@@ -82,7 +82,7 @@ def kept(
         process.wait()
 
 
-def test_one_fake_server_is_started_as_told_and_left_to_the_supervisor_when_it_ends(tmp_path: Path) -> None:
+def test_one_fake_server_is_started_with_its_arguments_and_left_to_the_supervisor_when_it_ends(tmp_path: Path) -> None:
     with kept(tmp_path, [["2", "3"]], "--live", "7=/7/served") as keeper:
         (started,) = keeper.started(1)
         assert (started["gpus"], started["--port"], started["--tp-size"]) == ("2,3", str(keeper.port), "2")

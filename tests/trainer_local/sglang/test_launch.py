@@ -42,12 +42,12 @@ def settings(**changes: Any) -> Settings:
     return Settings(**{"backend": "megatron", "sglang_python": sys.executable, "engine_port": 31000} | changes)
 
 
-def told(line: list[str], flag: str) -> str:
+def value_of(line: list[str], flag: str) -> str:
     return line[line.index(flag) + 1]
 
 
 def planned(line: list[str]) -> FleetPlan:
-    return msgspec.json.decode(told(line, "--plan"), type=FleetPlan)
+    return msgspec.json.decode(value_of(line, "--plan"), type=FleetPlan)
 
 
 def test_a_machine_with_gpus_has_megatron_as_its_local_backend(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_machine_with_gpus_has_megatron_as_its_local_backend(monkeypatch: pyte
     assert backends.resolve_backend(Settings(backend="local")).engine.backend == "embedded"
 
 
-def test_what_is_missing_is_said_before_anything_starts() -> None:
+def test_missing_programs_are_reported_before_anything_starts() -> None:
     with pytest.raises(ConfigError, match=r"pip install sglang==0\.5\.23.*sglang_python.*sglang_command"):
         command(settings(sglang_python=""))
     with pytest.raises(ConfigError, match="'/nowhere/python' is no program"):
@@ -74,11 +74,11 @@ def test_what_is_missing_is_said_before_anything_starts() -> None:
 
 def test_a_lora_policy_is_served_with_adapters_and_priorities() -> None:
     line = arguments(settings(lora_rank=8, context_length=4096, model="/policy"))
-    assert (told(line, "--max-lora-rank"), told(line, "--max-loras-per-batch")) == ("8", "5")
-    assert (told(line, "--context-length"), told(line, "--model-path")) == ("4096", "/policy")
+    assert (value_of(line, "--max-lora-rank"), value_of(line, "--max-loras-per-batch")) == ("8", "5")
+    assert (value_of(line, "--context-length"), value_of(line, "--model-path")) == ("4096", "/policy")
     assert line[line.index("--lora-target-modules") + 1 :][:3] == ["q_proj", "k_proj", "v_proj"]
     assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= {*line}
-    assert told(line, "--priority-scheduling-preemption-threshold") == "0"
+    assert value_of(line, "--priority-scheduling-preemption-threshold") == "0"
     assert not {"--enable-memory-saver", "--quantization"} & {*line}
     assert "--enable-lora" not in arguments(settings(lora=False))
 
@@ -97,7 +97,7 @@ def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
     ((fraction, size),) = plan.memory
     assert 0 < fraction < 1 and size and "--enable-memory-saver" not in plan.arguments
     given = server_line(["sglang"], ["--foo"], gpus=["3"], host="h", port=1, memory_fraction=fraction)
-    assert float(told(given, "--mem-fraction-static")) == fraction
+    assert float(value_of(given, "--mem-fraction-static")) == fraction
     assert given.index("--mem-fraction-static") < given.index("--foo"), "what a person gives wins"
     apart = planned(command(settings(rollout_gpus="3,", actor_gpus="4,")))
     assert apart.memory[0][0] == 0
@@ -113,7 +113,7 @@ def test_a_server_that_lends_its_memory_is_started_so() -> None:
 @pytest.mark.parametrize("name", ["fp8", "awq", "gptq"])
 def test_quantization_is_passed_on_and_learns_by_adapters_alone(name: str, tmp_path: Path) -> None:
     given = {"sglang_args": f"--quantization {name}"}
-    assert told(arguments(settings(**given)), "--quantization") == name
+    assert value_of(arguments(settings(**given)), "--quantization") == name
     assert settings(sglang_args=f"--max-running-requests 8 --quantization={name}").gpu.quantization == name
     assert arguments(settings(**given, lora=False, train=False))
     with pytest.raises(ConfigError, match=rf"quantized \({name}\).*Train a LoRA"):
@@ -160,11 +160,11 @@ def test_the_live_version_is_an_adapter_or_the_model_itself(tmp_path: Path) -> N
     adapter = write_adapter(base, tmp_path / "7" / "served")
     common = ["--model-path", str(base)]
     line = server_line(["sglang"], common, gpus=["0"], host="h", port=1, live=(7, str(adapter)), adapters=True)
-    name, _, path = told(line, "--lora-paths").partition("=")
-    assert name.startswith("policy-v7-") and path == str(adapter) and told(line, "--weight-version") == name
+    name, _, path = value_of(line, "--lora-paths").partition("=")
+    assert name.startswith("policy-v7-") and path == str(adapter) and value_of(line, "--weight-version") == name
     whole = server_line(["sglang"], common, gpus=["0", "1"], host="h", port=1, live=(7, "/7/served"))
-    assert (told(whole, "--model-path"), told(whole, "--tokenizer-path")) == ("/7/served", str(base))
-    assert told(whole, "--weight-version").startswith("7.") and told(whole, "--tp-size") == "2"
+    assert (value_of(whole, "--model-path"), value_of(whole, "--tokenizer-path")) == ("/7/served", str(base))
+    assert value_of(whole, "--weight-version").startswith("7.") and value_of(whole, "--tp-size") == "2"
     plain = server_line(["sglang"], common, gpus=["0"], host="h", port=1)
     assert plain == ["sglang", *common, "--host", "h", "--port", "1"]
 
@@ -175,7 +175,7 @@ def test_a_command_has_its_arguments_where_it_wants_them() -> None:
     assert filled(["docker", "--gpus", "device={gpus}"], ["a"], "0,1") == ["docker", "--gpus", "device=0,1", "a"]
 
 
-def test_the_router_is_told_its_servers() -> None:
+def test_the_router_gets_its_servers() -> None:
     line = router_line(["router"], host="h", port=1, servers=["http://h:2", "http://h:3"])
     assert line[line.index("--worker-urls") + 1 :][:2] == ["http://h:2", "http://h:3"]
 
@@ -187,7 +187,7 @@ def test_a_judge_with_gpus_of_its_own_is_served_by_sglang_there() -> None:
     line = backends.engine_command(own, judges)
     assert line is not None
     plan = planned(line)
-    assert told(plan.arguments, "--model-path") == "/judge" and (plan.port, plan.gpus) == (31001, [["2", "3"]])
+    assert value_of(plan.arguments, "--model-path") == "/judge" and (plan.port, plan.gpus) == (31001, [["2", "3"]])
     assert not {"--enable-lora", "--quantization", "--enable-memory-saver"} & {*plan.arguments} and not plan.adapters
     assert backends.own_engine(settings(), "/judge").engine.backend == "embedded"
 
@@ -197,11 +197,11 @@ def test_models_that_see_are_served_with_the_adapters_that_sglang_takes_of_them(
     line = arguments(settings(model=seeing))
     place = line.index("--lora-target-modules")
     assert line[place + 1 : place + 4] == ["q_proj", "k_proj", "v_proj"]
-    assert told(arguments(settings(model=hybrid)), "--lora-target-modules") == "all"
+    assert value_of(arguments(settings(model=hybrid)), "--lora-target-modules") == "all"
     chosen = settings(model=seeing, lora_targets="q_proj,v_proj,qkv")
     assert "--enable-lora" not in arguments(chosen) and not planned(command(chosen)).adapters
     assert planned(command(chosen)).program[:2] == ["env", "SGLANG_VLM_CACHE_SIZE_MB=0"]
     live = write_adapter(write_model(tmp_path / "model"), tmp_path / "7" / "served")
     (live / "sglang").mkdir()
     begun = server_line(["sglang"], [], gpus=[], host="h", port=1, live=(7, str(live)), adapters=True)
-    assert told(begun, "--lora-paths").endswith(f"={live / 'sglang'}")
+    assert value_of(begun, "--lora-paths").endswith(f"={live / 'sglang'}")

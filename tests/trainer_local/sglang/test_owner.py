@@ -1,5 +1,5 @@
-"""Who changes fake SGLang servers, or has their memory: one at a time, and what becomes of it when something fails or
-the client is gone. That the real one lends and takes back is in `tests/real/test_sglang_whole.py`.
+"""Ownership of fake SGLang servers and their memory: one owner at a time, and cleanup when something fails or the
+client is gone. That the real one lends and takes back is in `tests/real/test_sglang_whole.py`.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ async def test_no_memory_is_lent_by_a_busy_fake_server(servers: list[FakeServer]
     assert all(map(serves, servers)) and not servers[0].did
 
 
-async def test_what_comes_in_at_the_last_moment_goes_first(
-    servers: list[FakeServer], either: Owner | OwnerClient
-) -> None:
+async def test_a_request_at_the_last_moment_goes_first(servers: list[FakeServer], either: Owner | OwnerClient) -> None:
     servers[0].meanwhile = lambda path: setattr(servers[0], "running", 1)
     async with either.lend() as lent:
         assert not lent
@@ -104,7 +102,7 @@ async def test_a_fake_server_takes_its_memory_once_though_another_one_is_gone(
     assert serves(servers[0]) and servers[0].did.count(TOOK) == 1
 
 
-async def test_a_fake_server_that_does_not_take_its_memory_is_left_to_be_started_anew_and_the_other_serves(
+async def test_a_fake_server_that_does_not_take_its_memory_is_left_for_a_restart_and_the_other_serves(
     servers: list[FakeServer], either: Owner | OwnerClient
 ) -> None:
     with pytest.raises(EngineError, match="no memory left"):
@@ -114,7 +112,7 @@ async def test_a_fake_server_that_does_not_take_its_memory_is_left_to_be_started
 
 
 @pytest.mark.parametrize("route", ["pause_generation", GAVE])
-async def test_fake_servers_are_not_told_to_take_what_they_did_not_give(
+async def test_fake_servers_are_not_asked_to_take_memory_that_they_did_not_give(
     servers: list[FakeServer], either: Owner | OwnerClient, route: str
 ) -> None:
     servers[1].refuses = {route: 1}
@@ -222,7 +220,7 @@ async def test_weights_that_did_not_arrive_are_replaced_by_the_old_ones(
     assert server.label.startswith("1.") and not server.paused
 
 
-async def test_what_the_owner_refuses_its_client_is_told(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_owner_reaches_its_client(tmp_path: Path) -> None:
     async with whole(tmp_path) as (_, remote):
         with pytest.raises(EngineError, match="holds no model") as refused:
             await remote.load(3, str(tmp_path), live=True)

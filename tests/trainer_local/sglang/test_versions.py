@@ -63,7 +63,7 @@ async def test_a_version_reaches_every_fake_server_behind_a_router(base: Path, c
         assert version_of(name) == 1 and server.label == name
 
 
-async def test_a_fake_server_that_was_started_anew_is_noticed_and_given_the_version_again(
+async def test_a_fake_server_that_was_restarted_is_noticed_and_given_the_version_again(
     base: Path, checkpoints: Path
 ) -> None:
     servers = [FakeServer(), FakeServer()]
@@ -81,7 +81,7 @@ async def test_a_fake_server_that_was_started_anew_is_noticed_and_given_the_vers
     assert info.live == -1 and mended.live == 1 and servers[0].adapters == servers[1].adapters
 
 
-async def test_chat_goes_on_while_one_of_several_fake_servers_is_away(base: Path, checkpoints: Path) -> None:
+async def test_chat_continues_while_one_of_several_fake_servers_is_away(base: Path, checkpoints: Path) -> None:
     servers = [FakeServer(), FakeServer()]
     async with running(*servers) as url:
         engine = client(url, base, checkpoints)
@@ -98,7 +98,9 @@ async def test_chat_goes_on_while_one_of_several_fake_servers_is_away(base: Path
     assert back.live == -1, "it is back with another version"
 
 
-async def test_what_a_router_drops_is_sent_to_the_fake_servers_themselves(base: Path, checkpoints: Path) -> None:
+async def test_a_field_that_a_router_drops_is_sent_to_the_fake_servers_themselves(
+    base: Path, checkpoints: Path
+) -> None:
     servers = [FakeServer(), FakeServer()]
     async with running(*servers) as url:
         engine = client(url, base, checkpoints)
@@ -136,7 +138,7 @@ async def test_a_fake_server_keeps_the_live_adapter_and_those_used_last(base: Pa
     assert sorted(map(version_of, server.adapters)) == [1, 4]
 
 
-async def test_a_version_that_is_nowhere_is_told_by_its_number(base: Path, checkpoints: Path) -> None:
+async def test_a_missing_version_is_named_by_its_number(base: Path, checkpoints: Path) -> None:
     async with running(FakeServer()) as url:
         engine = client(url, base, checkpoints)
         with pytest.raises(EngineError, match="no version 9") as missing:
@@ -148,11 +150,11 @@ async def test_a_version_that_is_nowhere_is_told_by_its_number(base: Path, check
 async def test_a_fake_server_of_another_model_is_refused_and_asked_for_nothing(base: Path, tmp_path: Path) -> None:
     config = json.loads((base / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"vocab_size": 7}))
-    for told, wrong in (
+    for reported, wrong in (
         ({"model_type": "llama"}, "base is llama, not qwen3"),
         ({"model_path": str(tmp_path)}, f"has vocab_size = 7, not {config['vocab_size']}"),
     ):
-        server = FakeServer(**told)
+        server = FakeServer(**reported)
         async with running(server) as url:
             engine = client(url, base, tmp_path)
             with pytest.raises(EngineError, match=wrong) as refused:
@@ -200,8 +202,10 @@ async def test_a_change_reaches_every_fake_server_in_the_same_order(base: Path, 
     ]
 
 
-@pytest.mark.parametrize("updating", [True, False], ids=["changing weights", "about to go on"])
-async def test_what_a_killed_owner_left_undone_the_next_one_undoes(updating: bool, base: Path, whole: Path) -> None:
+@pytest.mark.parametrize("updating", [True, False], ids=["changing weights", "about to continue"])
+async def test_an_unfinished_update_of_a_killed_owner_is_undone_by_the_next(
+    updating: bool, base: Path, whole: Path
+) -> None:
     server = FakeServer(enable_lora=False)
     server.paused, server.updating = True, updating
     async with running(server) as url:
@@ -222,9 +226,7 @@ async def test_only_the_owner_changes_the_full_weights_of_a_fake_server(base: Pa
     assert refused.value.status == 503 and server.did == []
 
 
-async def test_a_fake_server_whose_old_weights_cannot_be_read_is_left_to_be_started_anew(
-    base: Path, whole: Path
-) -> None:
+async def test_a_fake_server_whose_old_weights_cannot_be_read_is_left_for_a_restart(base: Path, whole: Path) -> None:
     server = FakeServer(enable_lora=False)
     server.unreadable = {served(whole, 1), str(base)}
     async with running(server) as url:
@@ -255,7 +257,7 @@ async def test_fake_servers_of_which_one_fails_at_the_last_moment_all_serve_the_
     assert [server.paused for server in servers] == [False, False]
 
 
-async def test_a_fake_server_that_does_not_go_on_at_once_is_told_again(base: Path, whole: Path) -> None:
+async def test_a_fake_server_that_does_not_continue_at_once_is_asked_again(base: Path, whole: Path) -> None:
     servers = [FakeServer(enable_lora=False), FakeServer(enable_lora=False)]
     async with running(*servers) as url:
         engine = client(url, base, whole)
@@ -279,7 +281,7 @@ async def test_a_fake_server_that_does_not_go_on_at_once_is_told_again(base: Pat
         ("nccl", "cuda", True, "nccl"),
     ],
 )
-async def test_how_full_weights_go_follows_from_where_both_are(
+async def test_the_transfer_of_full_weights_follows_from_the_devices(
     setting: str, device: str, colocated: bool, way: str, base: Path
 ) -> None:
     async with running(FakeServer(enable_lora=False, device=device)) as url:
@@ -294,7 +296,7 @@ def test_a_folder_says_how_it_is_quantized_and_in_what_type(base: Path, tmp_path
     assert quantization(str(tmp_path)) == "gptq" and quantization(str(base)) == quantization("nowhere") == ""
 
 
-def test_weights_that_do_not_fit_are_told_from_their_headers(base: Path, whole: Path, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_recognised_by_their_headers(base: Path, whole: Path, tmp_path: Path) -> None:
     assert problem(served(whole, 1), str(base)) == "" and problem("/elsewhere/served", str(base)) == ""
     assert "no folder" in problem("served", str(base)) and "holds no model" in problem(str(tmp_path), str(base))
     wide = write_model(tmp_path / "wide", hidden_size=64)

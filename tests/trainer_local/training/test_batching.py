@@ -13,7 +13,7 @@ def test_everything_is_in_one_chunk_and_chunks_keep_to_the_budget() -> None:
     assert len(found) < 50
 
 
-def test_what_is_longer_than_the_budget_goes_alone() -> None:
+def test_a_row_longer_than_the_budget_goes_alone() -> None:
     assert chunks([9, 1, 9, 1], 4) == [[1, 3], [0], [2]]
 
 

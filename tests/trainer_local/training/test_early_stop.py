@@ -55,7 +55,7 @@ async def test_passes_end_when_the_share_that_is_left_is_small(
     assert before > share * distance, "what its last pass began with was too much"
 
 
-async def test_what_nobody_could_tell_is_little_enough(policy: Path) -> None:
+async def test_an_unnoticeable_distance_is_small_enough(policy: Path) -> None:
     assert to_teach(policy) * 0.01 < early_stop.UNNOTICEABLE
     made, left = await passes(policy, early_stop=0.01)
     assert made < 30 and left <= early_stop.UNNOTICEABLE

@@ -117,7 +117,7 @@ async def test_a_turn_with_a_hint_and_a_reward_that_may_not_train_learns_from_th
     assert first["loss/total"] == second["loss/total"] and first["weights/change"] == second["weights/change"]
 
 
-async def test_what_the_hinted_teacher_finds_likelier_becomes_likelier(moved: Moved) -> None:
+async def test_tokens_that_the_hinted_teacher_finds_likelier_become_likelier(moved: Moved) -> None:
     samples = []
     for seed in range(40, 60):
         one = sample(seed, hints=1, response=1)

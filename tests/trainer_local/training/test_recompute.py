@@ -1,4 +1,4 @@
-"""Activations computed anew in the backward pass: the same gradients, and it really happens."""
+"""Activations computed again in the backward pass: the same gradients, and it really happens."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ async def test_gradients_are_the_same_to_the_bit(
     # A budget that leaves the common prefix in a pass of its own.
     recipe = Recipe(epochs=3, learning_rate=1e-2, teacher="live", kl_base=0.1, micro_batch_tokens=64)
     kept, loss = await run(moved, make(), recipe, **changes)
-    anew, other = await run(moved, make(), recipe, recompute=True, **changes)
+    recomputed, other = await run(moved, make(), recipe, recompute=True, **changes)
     assert loss == other
-    assert len(kept) == len(anew) > 0
-    assert all(torch.equal(first, second) for first, second in zip(kept, anew, strict=True))
+    assert len(kept) == len(recomputed) > 0
+    assert all(torch.equal(first, second) for first, second in zip(kept, recomputed, strict=True))
 
 
-async def test_a_common_prefix_is_computed_once_for_all_and_once_anew(moved: Moved) -> None:
+async def test_a_common_prefix_is_computed_once_for_all_and_once_again(moved: Moved) -> None:
     counts = {}
     for recompute in (False, True):
         trainer = create(settings(moved.base, recompute=recompute))
@@ -103,11 +103,11 @@ async def test_each_layer_runs_again_in_the_backward_pass_and_only_there(moved: 
         await trainer.step([sample(1)], Recipe(epochs=1))
         counts.append((sum(with_gradient), len(with_gradient) - sum(with_gradient)))
         await trainer.close()
-    (trained, asked), (trained_anew, asked_anew) = counts
-    assert (trained_anew, asked_anew) == (2 * trained, asked)
+    (trained, asked), (trained_again, asked_again) = counts
+    assert (trained_again, asked_again) == (2 * trained, asked)
 
 
-async def test_what_is_exported_is_an_ordinary_model(moved: Moved, tmp_path: Path) -> None:
+async def test_an_exported_model_is_an_ordinary_one(moved: Moved, tmp_path: Path) -> None:
     trainer = create(settings(moved.base, recompute=True))
     await trainer.step(batch(), Recipe())
     await trainer.export(str(tmp_path / "model"))

@@ -1,4 +1,4 @@
-"""How far a step went, against plain Python on the weights before and after it."""
+"""The distance of a step, against plain Python on the weights before and after it."""
 
 from __future__ import annotations
 

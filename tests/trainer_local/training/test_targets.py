@@ -1,4 +1,4 @@
-"""What is asked of the teacher and the base, and what comes of it."""
+"""Requests to the teacher and the base, and the targets made of their answers."""
 
 from __future__ import annotations
 
