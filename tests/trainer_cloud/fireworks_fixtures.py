@@ -39,7 +39,7 @@ async def shared(front: Front, tmp_path: Path, tokenizer: Path) -> AsyncIterator
 
 @pytest.fixture
 async def dedicated(front: Front, tmp_path: Path, tokenizer: Path) -> AsyncIterator[fireworks.Fireworks]:
-    """On machines of one's own."""
+    """On dedicated machines."""
     provider = fireworks.Fireworks(
         settings(front, tmp_path, tokenizer, fireworks_mode="dedicated region=US_VIRGINIA_1")
     )

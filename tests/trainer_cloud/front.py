@@ -29,7 +29,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered: JSON, or `text` as it is."""
+    """An answer: JSON, or `text` as it is."""
 
     body: Any = None
     status: int = 200
@@ -93,8 +93,8 @@ class Front:
             content = await answered.read()
         if chosen is not None:
             return await self._lose(request, chosen)
-        told = {name: value for name, value in answered.headers.items() if name.lower() not in DROPPED}
-        return web.Response(body=content, status=answered.status, headers=told)
+        response_headers = {name: value for name, value in answered.headers.items() if name.lower() not in DROPPED}
+        return web.Response(body=content, status=answered.status, headers=response_headers)
 
     async def _lose(self, request: web.Request, how: Lost | Silent) -> web.Response:
         if isinstance(how, Silent):

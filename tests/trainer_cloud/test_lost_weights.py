@@ -1,4 +1,4 @@
-"""What the cloud engine does when its provider, a stand-in, does not have the weights of a version any more. At a real
+"""The cloud engine when its provider, a stand-in, does not have the weights of a version any more. At a real
 server: `tests/real/test_tinker_engine.py`.
 """
 
@@ -35,7 +35,7 @@ async def served_and_lost(
     return own, engine, path
 
 
-async def test_chat_goes_on_with_the_base_where_the_live_weights_are_gone(
+async def test_chat_continues_with_the_base_when_the_live_weights_are_gone(
     alone: Callable[..., Awaitable[Any]], adapter: Path, provider: TorchProvider
 ) -> None:
     _, engine, path = await served_and_lost(alone, adapter, provider)
@@ -43,8 +43,8 @@ async def test_chat_goes_on_with_the_base_where_the_live_weights_are_gone(
     assert all(answer.error is None for answer in answers)
     info = engine.info()
     assert info["live"] == 0 and 7 not in info["versions"]
-    for told in (info["live_error"], info["trouble"]):
-        assert "version 7" in told and path in told and "openclaw-rl rollback N" in told
+    for message in (info["live_error"], info["trouble"]):
+        assert "version 7" in message and path in message and "openclaw-rl rollback N" in message
     assert (await ask(engine)).error is None and engine.info()["trouble"] == info["trouble"]
     named = (await ask(engine, version=7)).error
     assert named.status == 404 and "version 7" in named.message and path in named.message

@@ -10,7 +10,7 @@ from openclaw_rl.trainer_cloud.pointer import FILE, BadPointer, Pointer, read
 FOUND = Pointer("tinker", "Qwen/Qwen3-8B", 32, "tinker://run/sampler_weights/1", "tinker://run/weights/1", 7)
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
+def test_a_written_pointer_is_read(tmp_path: Path) -> None:
     FOUND.write(tmp_path)
     assert read(tmp_path, provider="tinker", model="Qwen/Qwen3-8B") == FOUND
 

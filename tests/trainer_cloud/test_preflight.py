@@ -1,5 +1,5 @@
-"""What is said of a provider before anything starts. The providers' own servers cannot be asked from a test, so an HTTP
-server stands in for them: it answers what it is told to, in the shapes of the libraries' types.
+"""Checks of a provider before anything starts. The providers' own servers cannot be asked from a test, so an HTTP
+server stands in for them: it gives scripted answers, in the shapes of the libraries' types.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def trouble(settings: Settings) -> CloudError:
     return error
 
 
-def test_what_a_stand_in_offers(stand_in: StandIn) -> None:
+def test_the_offer_of_a_stand_in(stand_in: StandIn) -> None:
     stand_in.has({"model_name": "Qwen/Qwen3-8B", "max_context_length": 32768}, "meta-llama/Llama-3.2-1B")
     offer = check(tinker(stand_in.url))
     assert (list(offer.models), offer.context_length) == (["Qwen/Qwen3-8B", "meta-llama/Llama-3.2-1B"], 32768)
@@ -86,7 +86,7 @@ def test_the_key_of_another_provider_is_known_by_its_form(stand_in: StandIn) -> 
 
 
 @pytest.mark.parametrize(
-    ("status", "content", "kind", "told"),
+    ("status", "content", "kind", "message"),
     [
         (401, {"detail": "bad key tml-right"}, "key", "refuses the key in TINKER_API_KEY (tinker_api_key)"),
         (403, {"error": {"message": "no access"}}, "key", "TINKER_API_KEY (tinker_api_key) do this: no access"),
@@ -102,13 +102,13 @@ def test_the_key_of_another_provider_is_known_by_its_form(stand_in: StandIn) -> 
         (200, ["a"], "refused", "not as Tinker does"),
     ],
 )
-def test_what_a_stand_in_answers_becomes_words(
-    stand_in: StandIn, status: int, content: Any, kind: str, told: str
+def test_an_answer_of_a_stand_in_becomes_words(
+    stand_in: StandIn, status: int, content: Any, kind: str, message: str
 ) -> None:
     stand_in.fails(status, content)
     error = trouble(tinker(stand_in.url))
     assert error.trouble == kind
-    assert told in str(error)
+    assert message in str(error)
     assert "tml-right" not in str(error)
     assert len(stand_in.seen) == 1, "it is asked once"
 
@@ -242,7 +242,7 @@ def test_an_unencrypted_server_where_tls_is_expected(stand_in: StandIn) -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_certificate_that_nobody_vouches_for(stand_in: StandIn, tmp_path: Path) -> None:
+def test_a_self_signed_certificate(stand_in: StandIn, tmp_path: Path) -> None:
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "1"]
     subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
@@ -267,9 +267,9 @@ def test_other_backends_are_no_providers() -> None:
 
 
 def without_network() -> list[str]:
-    """What runs a program with the network cut."""
+    """The command that runs a program with the network cut."""
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode != 0:
-        pytest.skip("this machine lets nobody cut a network off (unshare -rn)")
+        pytest.skip("this machine does not let us cut a network off (unshare -rn)")
     return ["unshare", "-rn"]
 
 
@@ -282,8 +282,8 @@ def test_the_network_cut(backend: str) -> None:
         "print(error.trouble, error)"
     )
     environ = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    told = subprocess.run(
+    done = subprocess.run(
         [*without_network(), sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=environ
     )
-    assert told.stdout.startswith("away "), told.stderr
-    assert f"({backend}_base_url) cannot be reached" in told.stdout and "is there a network?" in told.stdout
+    assert done.stdout.startswith("away "), done.stderr
+    assert f"({backend}_base_url) cannot be reached" in done.stdout and "is there a network?" in done.stdout

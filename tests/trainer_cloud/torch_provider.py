@@ -1,6 +1,6 @@
 """A stand-in for a provider: no server that could be run in `make test` trains and samples.
 
-`TorchProvider` does with a small model in this process what providers document, and can be told to fail. All its
+`TorchProvider` does with a small model in this process what providers document, and can be made to fail. All its
 weights train, so what it keeps are state dicts, under paths like those of Tinker.
 """
 
@@ -79,10 +79,10 @@ class KeptTraining(TorchTraining):
 
     async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
         self._provider.fail("update")
-        told = await super().update(passes, adam)
+        metrics = await super().update(passes, adam)
         self._provider.updates += 1
         self._provider.fail("updated")
-        return told
+        return metrics
 
     async def save_state(self, name: str) -> str:
         self._provider.fail("save_state")

@@ -41,10 +41,10 @@ class TorchSampler:
         with torch.no_grad():
             rows = _log_probs(self._model, ids[:-1])[start - 1 :]
         likeliest = rows.topk(min(top_logprobs, rows.shape[-1]), dim=-1)
-        told = zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
+        best = zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True)
         return Scored(
             logprobs=rows.gather(-1, torch.tensor(ids[start:])[:, None])[:, 0].tolist(),
-            top_logprobs=[list(zip(values, tokens, strict=True)) for values, tokens in told] if top_logprobs else (),
+            top_logprobs=[list(zip(values, tokens, strict=True)) for values, tokens in best] if top_logprobs else (),
             chosen=None if chosen is None else rows.gather(-1, torch.from_numpy(chosen)).float().numpy(),
         )
 
@@ -122,6 +122,6 @@ def _log_probs(model: Any, ids: Sequence[int]) -> Tensor:
 
 
 def flat_gradient(model: Any) -> Tensor:
-    """What has added up in all weights, in one vector."""
+    """The accumulated gradient of all weights, in one vector."""
     parts = [torch.zeros_like(one) if one.grad is None else one.grad for one in model.parameters()]
     return torch.cat([part.reshape(-1) for part in parts])

@@ -34,6 +34,6 @@ def test_an_archive_without_an_adapter_says_what_is_missing(tmp_path: Path) -> N
         unpack(packed(("adapter_config.json", b"{}")), tmp_path)
 
 
-def test_what_is_no_archive_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CloudError, match="cannot be read"):
         unpack(io.BytesIO(b"not a tar archive at all"), tmp_path)

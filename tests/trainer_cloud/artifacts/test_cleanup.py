@@ -1,4 +1,4 @@
-"""What is kept at a provider and removed there, over a stand-in (`TorchProvider`)."""
+"""Artifacts kept at a provider and removed there, over a stand-in (`TorchProvider`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.trainer_local.tiny import settings, write_policy
 
 
 class Stuck(TorchProvider):
-    """What is deleted of `stuck` never ends."""
+    """A provider that never finishes deleting `stuck`."""
 
     stuck = ""
 
@@ -63,7 +63,7 @@ def named(ours: Settings, folder: Path) -> Pointer:
     return pointer.read(folder / "served", provider="torch", model=ours.engine.model)
 
 
-async def test_what_another_service_resumed_from_is_its_own_before_the_source_is_removed(
+async def test_a_checkpoint_that_another_service_resumed_from_is_copied_before_the_source_is_removed(
     policy: Path, tmp_path: Path
 ) -> None:
     provider = TorchProvider(policy)
@@ -73,7 +73,7 @@ async def test_what_another_service_resumed_from_is_its_own_before_the_source_is
     shutil.copytree(source, copy)
     second = ArtifactCleanup(provider, b)
     assert not await ArtifactCleanup(provider, a).foreign(source)
-    assert not await second.foreign(source)  # nobody's to change
+    assert not await second.foreign(source)  # not its own to change
     assert await second.foreign(copy)
     origin = await second.adopt(copy, theirs)
     assert origin == named(b, copy) != theirs
@@ -117,7 +117,7 @@ async def test_a_data_folder_that_was_moved_keeps_what_it_names(policy: Path, tm
 
 
 @pytest.mark.parametrize("where", ["state", "sampler"])
-async def test_what_a_save_that_was_cut_off_left_is_found_by_its_name(
+async def test_leftovers_of_a_save_that_was_cut_off_are_found_by_their_name(
     policy: Path, tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The save is cancelled after the provider kept a state, and its answer never came."""
@@ -139,9 +139,7 @@ async def test_what_a_save_that_was_cut_off_left_is_found_by_its_name(
     assert [one.name for one in ArtifactRegistry(ours.serve.data).find("torch", "saving")] == ["cut-off"]
 
 
-async def test_what_is_being_saved_is_not_swept_and_what_was_not_begun_is_forgotten(
-    policy: Path, tmp_path: Path
-) -> None:
+async def test_a_save_in_progress_is_not_swept_and_a_refused_one_is_forgotten(policy: Path, tmp_path: Path) -> None:
     provider, ours = TorchProvider(policy), of(policy, tmp_path)
     kept = ArtifactCleanup(provider, ours)
     training = await provider.train(rank=8, seed=0)

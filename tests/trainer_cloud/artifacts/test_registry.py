@@ -11,7 +11,7 @@ from openclaw_rl.trainer_cloud.artifacts.registry import FILE, Artifact, Artifac
 from openclaw_rl.trainer_cloud.provider import CloudError
 
 
-def test_what_is_written_down_is_there_for_the_next_process(tmp_path: Path) -> None:
+def test_a_registered_artifact_is_there_for_the_next_process(tmp_path: Path) -> None:
     one, two = Artifact("fireworks", "trainer", "a", purpose="x"), Artifact("tinker", "state", "b", folder="/c")
     ArtifactRegistry(tmp_path / "data").add(one)
     ArtifactRegistry(tmp_path / "data").add(two)
@@ -39,7 +39,7 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
     assert len(ArtifactRegistry(tmp_path).find("tinker", "sampler")) == 60
 
 
-def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path: Path) -> None:
+def test_a_list_that_cannot_be_written_is_reported_before_anything_is_made(tmp_path: Path) -> None:
     created = ArtifactRegistry(tmp_path)
     one = Artifact("tinker", "state", "a")
     created.add(one)
@@ -56,7 +56,7 @@ def test_a_list_that_cannot_be_written_is_told_before_anything_is_made(tmp_path:
     assert created.find("tinker", "state") == []
 
 
-def test_a_data_folder_that_cannot_be_made_is_told_too(tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_made_is_reported_too(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file in its place")
     with pytest.raises(CloudError, match="cannot be written"):
         ArtifactRegistry(tmp_path / "data").check()

@@ -25,7 +25,7 @@ def budget(data: Path, when: datetime = EVENING, **limits: int) -> Budget:
 
 
 def spent(ours: Budget) -> dict[tuple[str, str], int]:
-    """What has been spent on the day of a budget."""
+    """Amounts spent on the day of a budget."""
     found: Counter[tuple[str, str]] = Counter()
     for entry, amount in ours.ledger.day(ours._day()).items():
         found[entry.purpose, entry.kind] += amount
@@ -67,7 +67,7 @@ def test_the_message_says_which_limit_how_much_until_when_and_what_to_do(tmp_pat
     assert "cloud_daily_train_tokens" in ours.obstacle("learning")
 
 
-def test_what_was_refused_is_in_the_way_of_every_process_until_it_would_fit(tmp_path: Path) -> None:
+def test_a_refused_amount_is_in_the_way_of_every_process_until_it_would_fit(tmp_path: Path) -> None:
     engine, trainer = (budget(tmp_path, cloud_daily_train_tokens=1000) for _ in range(2))
     engine.reserve("learning", {"train": 600})
     assert trainer.obstacle("learning") == ""
@@ -120,8 +120,8 @@ def test_a_small_request_that_was_refused_for_a_moment_hides_no_step_that_does_n
 def test_a_step_that_no_day_has_room_for_is_in_the_way_until_limit_or_steps_are_changed(tmp_path: Path) -> None:
     assert step_of_another_process(tmp_path, 5000) == 3
     later = datetime(2026, 5, 9, 1, tzinfo=UTC)
-    told = budget(tmp_path, later, cloud_daily_train_tokens=1000).obstacle("learning")
-    assert "5000 more" in told and "batch_size" in told
+    reason = budget(tmp_path, later, cloud_daily_train_tokens=1000).obstacle("learning")
+    assert "5000 more" in reason and "batch_size" in reason
     assert budget(tmp_path, later, cloud_daily_train_tokens=5000).obstacle("learning") == ""
     assert budget(tmp_path, later, cloud_daily_train_tokens=1000, batch_size=1).obstacle("learning") == ""
 

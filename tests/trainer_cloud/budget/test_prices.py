@@ -33,7 +33,7 @@ def test_tokens_cost_their_price_and_an_unknown_one_is_said() -> None:
     assert cost(None, {"prefill": 5, "train": 0}) == Cost(0.0, ("prefill",))
     partly = prices.for_model("tinker", "Qwen/Qwen3.6-27B")
     assert cost(partly, {"train": 7}).unknown == ("train",)
-    assert prices.for_model("tinker", "nobody/has-this") is None
+    assert prices.for_model("tinker", "author/unknown") is None
 
 
 def test_a_file_of_ones_own_replaces_single_models(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_file_of_ones_own_replaces_single_models(tmp_path: Path) -> None:
         ("[tinker\n", ["no TOML", "line 1"]),
     ],
 )
-def test_a_wrong_file_is_told_with_line_and_field(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_a_wrong_file_is_refused_with_line_and_field(tmp_path: Path, text: str, words: list[str]) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -72,6 +72,6 @@ def test_a_wrong_file_is_told_with_line_and_field(tmp_path: Path, text: str, wor
         assert word in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml.*No such file"):
         Prices.load(str(tmp_path / "gone.toml"))

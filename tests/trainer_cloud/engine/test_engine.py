@@ -35,11 +35,11 @@ CANNOT = {
     "test_answers_that_run_together_have_the_logprobs_of_the_training_forward": AT_ONE,
     "test_an_answer_is_scored_at_the_temperature_it_was_sampled_at[0.6]": AT_ONE,
     "test_an_answer_is_scored_at_the_temperature_it_was_sampled_at[0.9]": AT_ONE,
-    "test_what_prompts_share_is_computed_once_and_stays_exact": KEPT,
+    "test_a_shared_prefix_is_computed_once_and_stays_exact": KEPT,
     "test_a_fresh_score_uses_nothing_of_earlier_requests_and_leaves_nothing": KEPT,
-    "test_top_logprobs_are_the_best_of_the_distribution": "the stand-in tells none of sampled tokens",
+    "test_top_logprobs_are_the_best_of_the_distribution": "the stand-in reports none of sampled tokens",
     "test_a_new_version_serves_new_requests_and_those_in_flight_end_on_the_old_one": WHOLE,
-    "test_a_prompt_of_several_thousand_tokens_is_exact": "the stand-in computes a prompt anew for every token",
+    "test_a_prompt_of_several_thousand_tokens_is_exact": "the stand-in computes a prompt again for every token",
     "test_closing_the_iterator_ends_the_work": "see test_a_client_that_hangs_up_ends_the_request",
     "test_a_candidate_is_sampled_by_number_and_is_not_live": PEFT,
 }
@@ -124,7 +124,7 @@ def _loops(event: asyncio.Event) -> Iterator[asyncio.AbstractEventLoop]:
         yield waiter.get_loop()
 
 
-async def test_other_temperatures_are_sampled_and_told_at_one(engine: Engine, reference: Reference) -> None:
+async def test_other_temperatures_are_sampled_and_reported_at_one(engine: Engine, reference: Reference) -> None:
     assert not (await engine.info()).scales
     answer = await collect(engine.generate(prompt(9), Sampling(temperature=0.5, max_tokens=12), version=0))
     assert close_to(answer.logprobs, reference.score(prompt(9), answer.ids))
@@ -134,7 +134,7 @@ async def test_other_temperatures_are_sampled_and_told_at_one(engine: Engine, re
 
 
 @pytest.mark.parametrize("field", ["min_p", "frequency_penalty", "presence_penalty", "repetition_penalty"])
-async def test_what_no_provider_can_sample_with_is_refused_by_name(engine: Engine, field: str) -> None:
+async def test_a_parameter_that_no_provider_can_sample_with_is_refused_by_name(engine: Engine, field: str) -> None:
     with pytest.raises(EngineError, match=field) as caught:
         await collect(engine.generate(prompt(5), Sampling(max_tokens=3, **{field: 0.5})))  # type: ignore[arg-type]
     assert caught.value.status == 400
@@ -144,15 +144,15 @@ async def test_what_no_provider_can_sample_with_is_refused_by_name(engine: Engin
     ("trouble", "status"),
     [("key", 503), ("billing", 503), ("away", 503), ("limit", 503), ("budget", 429), ("refused", 400), ("model", 400)],
 )
-async def test_what_is_wrong_with_the_provider_is_told_in_its_words(
+async def test_trouble_with_the_provider_is_reported_in_its_words(
     alone: Callable[..., Awaitable[Any]], trouble: Trouble, status: int
 ) -> None:
     provider, engine = await alone()
     provider.failures["sample"] = deque([CloudError("it says why", trouble)])
     failed = await ask(engine)
     assert (failed.error.message, failed.error.status) == ("it says why", status)
-    told = engine.info()["trouble"]
-    assert told == ("it says why" if trouble not in ("refused", "budget") else "")
+    reported = engine.info()["trouble"]
+    assert reported == ("it says why" if trouble not in ("refused", "budget") else "")
     assert (await ask(engine)).error is None
     assert engine.info()["trouble"] == ""
 
@@ -187,7 +187,7 @@ async def test_after_a_rate_limit_learning_takes_fewer_places(alone: Callable[..
     assert all(event.error is None for event in await asyncio.gather(*learning))
 
 
-async def test_requests_that_wait_for_a_provider_that_goes_on_failing_are_told(
+async def test_requests_that_wait_for_a_provider_that_keeps_failing_are_refused(
     alone: Callable[..., Awaitable[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "WATCH_SECONDS", 0.02)
@@ -205,7 +205,7 @@ async def test_requests_that_wait_for_a_provider_that_goes_on_failing_are_told(
     assert (await ask(engine)).error is None and engine.info()["trouble"] == ""
 
 
-async def test_a_key_that_expired_is_told_at_once(
+async def test_a_key_that_expired_is_reported_at_once(
     alone: Callable[..., Awaitable[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "WATCH_SECONDS", 0.02)
@@ -286,12 +286,12 @@ async def test_an_engine_starts_while_its_provider_is_away(
     alone: Callable[..., Awaitable[Any]], adapter: Path, model: Path, tmp_path: Path
 ) -> None:
     provider = TorchProvider(model)
-    provider.away = CloudError("nobody there", "away")
-    provider.failures["sampler"] = deque([CloudError("nobody there", "away")])
+    provider.away = CloudError("no one there", "away")
+    provider.failures["sampler"] = deque([CloudError("no one there", "away")])
     chosen = settings(model, data=tmp_path)
     engine = engines.CloudEngine(provider, chosen, Budget(chosen, "torch", str(model)), live=(7, str(adapter)))
     assert engine.healthy and engine.info()["live"] == 7
-    assert (await ask(engine)).error.message == "nobody there"
+    assert (await ask(engine)).error.message == "no one there"
     await engine.close()
 
 

@@ -65,7 +65,7 @@ async def test_other_weights_under_the_same_number_get_another_client(tmp_path: 
     Pointer("tinker", "base", 8, "tinker://other", "tinker://state", 3).write(served)
     await held.load(3, str(served), live=True)
     assert await held.sampler(held.find(3)) == "tinker://other"
-    assert await held.sampler(before) == "tinker://3"  # a request under way goes on with its own
+    assert await held.sampler(before) == "tinker://3"  # a request under way continues with its own
 
 
 async def test_versions_on_disk_are_found_by_number(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What Fireworks' libraries raise is told in words that name what to do, and only what is certain is sent again."""
+"""Errors of Fireworks' libraries become messages with a remedy; only requests certainly not taken are sent again."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def submitted(url: str) -> Any:
         (Answer({"message": "oh"}, 503, {"retry-after": "3"}), "away", False, "status 503"),
     ],
 )
-async def test_a_status_is_told_in_words(front: Front, answer: Answer, trouble: str, undone: bool, words: str) -> None:
+async def test_a_status_becomes_a_message(front: Front, answer: Answer, trouble: str, undone: bool, words: str) -> None:
     front.answer = lambda _: answer
     with pytest.raises(sdk.APIStatusError) as caught:
         await submitted(front.url)
@@ -76,7 +76,7 @@ async def test_a_status_is_told_in_words(front: Front, answer: Answer, trouble: 
     assert known.retry_after == (None if wanted is None else float(wanted))
 
 
-async def test_a_status_of_the_rest_api_is_told_in_words(front: Front) -> None:
+async def test_a_status_of_the_rest_api_becomes_a_message(front: Front) -> None:
     front.answer = lambda _: Answer({"message": "credit depleted"}, 412)
     async with fireworks.AsyncFireworks(api_key="fw_x", base_url=front.url, max_retries=0) as client:
         with pytest.raises(fireworks.APIStatusError) as caught:
@@ -84,7 +84,7 @@ async def test_a_status_of_the_rest_api_is_told_in_words(front: Front) -> None:
     assert to_cloud_error(caught.value).trouble == "billing"
 
 
-async def test_a_status_of_the_sampler_is_told_in_words(front: Front) -> None:
+async def test_a_status_of_the_sampler_becomes_a_message(front: Front) -> None:
     front.answer = lambda _: Answer({"error": {"message": "overloaded"}}, 429, {"retry-after": "2"})
     sampler = sdk.DeploymentSampler(inference_url=front.url, model="m", api_key="fw_x")
     sampler._RETRY_MAX_ATTEMPTS = 1
@@ -96,7 +96,7 @@ async def test_a_status_of_the_sampler_is_told_in_words(front: Front) -> None:
     sampler.close()
 
 
-def test_the_cause_is_told_of_an_error_of_several_lines() -> None:
+def test_the_cause_of_an_error_of_several_lines_is_named() -> None:
     error = RuntimeError(format_sdk_error("Hotload failed for 'x'", "the snapshot is not there", "look again"))
     assert str(to_cloud_error(error, doing="loading x")).endswith("the snapshot is not there")
 
@@ -114,7 +114,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-async def test_where_there_is_no_connection_nothing_was_taken() -> None:
+async def test_without_a_connection_nothing_was_taken() -> None:
     with pytest.raises(sdk.APIConnectionError) as caught:
         await submitted(f"http://127.0.0.1:{free_port()}")
     known = to_cloud_error(caught.value)
@@ -122,11 +122,11 @@ async def test_where_there_is_no_connection_nothing_was_taken() -> None:
 
 
 class Holder:
-    """Where a leash is tied to."""
+    """The object that a leash is tied to."""
 
 
 @pytest.mark.parametrize("first", ["refused connection", "429"])
-async def test_what_was_certainly_not_taken_is_sent_again(front: Front, first: str) -> None:
+async def test_a_request_that_was_certainly_not_taken_is_sent_again(front: Front, first: str) -> None:
     nowhere, tries = f"http://127.0.0.1:{free_port()}", []
     front.answer = lambda _: (
         Answer({"message": "later"}, 429) if first == "429" and len(tries) == 1 else Answer({"request_id": "1"})
@@ -141,7 +141,7 @@ async def test_what_was_certainly_not_taken_is_sent_again(front: Front, first: s
 
 
 @pytest.mark.parametrize("status", [408, 409, 500, 502, 504])
-async def test_what_may_have_been_taken_is_not_sent_again(front: Front, status: int) -> None:
+async def test_a_request_that_may_have_been_taken_is_not_sent_again(front: Front, status: int) -> None:
     front.answer = lambda _: Answer({"message": "who knows"}, status)
     with pytest.raises(sdk.APIStatusError):
         await Leash(Holder(), 30.0).execute_with_retries(submitted, front.url)

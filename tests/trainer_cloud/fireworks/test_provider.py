@@ -1,5 +1,5 @@
-"""How the Fireworks provider behaves, over a stand-in for the service (`fireworks_fake`): what is sent once, what is
-given up on, what is asked where, and what is left on the list.
+"""The Fireworks provider over a stand-in for the service (`fireworks_fake`): requests sent once, requests given up on,
+the endpoint of each request, and artifacts left on the list.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def test_a_trainer_that_a_crash_left_is_gone_on_with_or_removed_with_a_sta
     await provider.close()
 
 
-async def test_what_cannot_be_removed_stays_on_the_list_with_a_stand_in(
+async def test_an_artifact_that_cannot_be_removed_stays_on_the_list_with_a_stand_in(
     dedicated: fireworks.Fireworks, fake: Fake, tmp_path: Path
 ) -> None:
     await dedicated.train(rank=8, seed=3)
@@ -103,7 +103,7 @@ async def test_a_step_whose_answer_was_lost_is_sent_once_with_a_stand_in(
     assert len(front.posts("/create_session")) == 1
 
 
-async def test_a_step_that_failed_there_is_told_with_a_stand_in(shared: fireworks.Fireworks, fake: Fake) -> None:
+async def test_a_step_that_failed_there_is_reported_with_a_stand_in(shared: fireworks.Fireworks, fake: Fake) -> None:
     training = await shared.train(rank=8, seed=3)
     fake.failed["forward_backward"] = {"error": "the loss is not finite", "category": "user"}
     with pytest.raises(CloudError, match="the loss is not finite") as caught:
@@ -111,7 +111,7 @@ async def test_a_step_that_failed_there_is_told_with_a_stand_in(shared: firework
     assert (caught.value.trouble, caught.value.undone, training.usable) == ("refused", False, False)
 
 
-async def test_what_is_never_done_is_given_up_on_and_not_asked_for_any_more_with_a_stand_in(
+async def test_an_unfinished_request_is_given_up_on_and_not_asked_for_any_more_with_a_stand_in(
     front: Front, fake: Fake, tmp_path: Path, tokenizer: Path
 ) -> None:
     provider = fireworks.Fireworks(settings(front, tmp_path, tokenizer, request_timeout=2.0))

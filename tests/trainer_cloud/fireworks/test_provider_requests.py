@@ -1,4 +1,4 @@
-"""What is sent to Fireworks' service, which no test can reach, compared with the SDK's own types: sampling from
+"""Requests to Fireworks' service, which no test can reach, compared with the SDK's own types: sampling from
 snapshots and deployments, provisioning, hot-loading, cleaning up, adapters as files. The answers come from a stand-in
 (`fireworks_fake`), so nothing here says that the service does what it is asked for.
 """
@@ -60,14 +60,14 @@ async def test_request_shape_of_a_lora_and_of_a_step(shared: fireworks.Fireworks
     known = np.array([-1.0, -2.0, -3.0], dtype=np.float32)
     advantages = np.array([0.0, 0.5, 0.5], dtype=np.float32)
     both = np.stack([TARGETS, TARGETS + 1], axis=1)
-    told = await training.update(
+    metrics = await training.update(
         [
             Pass("ppo", [Datum(IDS[:-1], TARGETS, None, known, advantages)], {"clip_low_threshold": 0.7}),
             Pass("cross_entropy", [Datum(IDS[:-1], both, np.ones((3, 2), dtype=np.float32))]),
         ],
         ADAM,
     )
-    assert told == {"gradient/norm": 2.0}
+    assert metrics == {"gradient/norm": 2.0}
     first, second = (sent.body["forward_backward_input"] for sent in front.posts("/api/v1/forward_backward"))
     assert (first["loss_fn"], first["loss_fn_config"]) == ("ppo", {"clip_low_threshold": 0.7})
     inputs = first["data"][0]["loss_fn_inputs"]
@@ -247,7 +247,7 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
     again = await serving.sampler("")
     assert fake.snapshot.startswith("base-")
     await again.sample(IDS, SamplingParams(max_new_tokens=2))
-    # Where is trained nothing is loaded: texts are scored by forward passes.
+    # Nothing is loaded into the training endpoint: texts are scored by forward passes.
     before = len(front.asked("POST", "/hot_load"))
     scored = await (await dedicated.sampler("")).score(IDS, 2, chosen=np.array([[9], [10]], dtype=np.int64))
     assert scored.logprobs == [-2.5, -4.5] and scored.chosen is not None

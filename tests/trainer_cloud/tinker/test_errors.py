@@ -13,7 +13,7 @@ REQUEST = httpx.Request("POST", "https://tinker.example/api/v1/forward_backward"
 
 
 def answered(status: int, message: str = "", **headers: str) -> tinker.APIStatusError:
-    """What the library raises for an answer."""
+    """The exception that the library raises for an answer."""
     named = {
         400: tinker.BadRequestError,
         401: tinker.AuthenticationError,
@@ -66,7 +66,7 @@ PATH = "tinker://model/sampler_weights/7"
 
 
 @pytest.mark.parametrize("error", [answered(404, "no model"), answered(410), answered(400, "Checkpoint not found")])
-def test_what_was_kept_at_a_path_and_is_not_there_is_gone(error: Exception) -> None:
+def test_a_state_that_is_not_at_its_path_is_gone(error: Exception) -> None:
     found = to_cloud_error(error, path=PATH, doing="sampling")
     assert (found.trouble, found.undone, found.passes) == ("gone", True, False)
     assert PATH in str(found)
@@ -104,5 +104,5 @@ def test_our_own_errors_stay_as_they_are() -> None:
     assert to_cloud_error(mine) is mine
 
 
-def test_only_the_first_line_is_told() -> None:
+def test_only_the_first_line_is_reported() -> None:
     assert "second" not in str(to_cloud_error(answered(500, "first\nsecond " + "x" * 1000)))

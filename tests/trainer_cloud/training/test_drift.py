@@ -1,4 +1,4 @@
-"""How far a step went, by its sampled tokens: expectations worked out over a small vocabulary."""
+"""The distance of a step, by its sampled tokens: expectations worked out over a small vocabulary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to be trained, place by place; `TorchTraining` stands for the provider where one has to answer."""
+"""Training data of a step, place by place; `TorchTraining` stands for the provider where one has to answer."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 async def learned(samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo") -> CloudObjective:
-    """An objective that has nobody to ask."""
+    """An objective without samplers."""
     objective = CloudObjective(samples, recipe, loss=loss)
     await objective.learn_targets(None, TorchSampler(None), None, top_logprobs=0)
     return objective
 
 
-def told(objective: CloudObjective, answers: Sequence[Sequence[float]]) -> list[Any]:
-    """What a forward says where the sampled tokens have these logprobs."""
+def forward_results(objective: CloudObjective, answers: Sequence[Sequence[float]]) -> list[Any]:
+    """The results of a forward pass in which the sampled tokens have these logprobs."""
     found = []
     for datum, answer in zip(objective.asked(), answers, strict=True):
         values = np.full(datum.targets.shape, -9.0, dtype=np.float32)
@@ -60,7 +60,7 @@ async def test_a_rewarded_answer_is_shifted_by_one_and_its_prompt_is_masked() ->
     (asked,) = objective.asked()
     assert list(asked.ids) == [5, 6, 7, 8]
     assert asked.targets.tolist() == [6, 7, 8, 9] and asked.targets.dtype == np.int64
-    (part,) = objective.passes(told(objective, [[-1.0, -2.0]]))
+    (part,) = objective.passes(forward_results(objective, [[-1.0, -2.0]]))
     (datum,) = part.data
     assert part.loss == "ppo" and part.config == {"clip_low_threshold": 0.8, "clip_high_threshold": 1.28}
     assert (list(datum.ids), datum.targets.tolist()) == ([5, 6, 7, 8], [6, 7, 8, 9])
@@ -76,7 +76,7 @@ async def test_advantages_hold_the_mean_over_the_tokens_of_the_batch_the_weights
         row([5, 6], [8], [-1.0], 0.0),
     ]
     objective = await learned(samples, BINARY.replace(w_rl=3.0))
-    (part,) = objective.passes(told(objective, [[-1.0] * 3, [-1.0]]))
+    (part,) = objective.passes(forward_results(objective, [[-1.0] * 3, [-1.0]]))
     tokens = 0.5 * 3 + 2.0 * 1
     assert part.data[0].advantages is not None and part.data[1].advantages is not None
     assert part.data[0].advantages.tolist() == pytest.approx([3.0 * 0.5 / tokens] * 3)
@@ -93,7 +93,7 @@ RATIOS = [0.5, 0.9, 1.2, 1.5, 1.9, 2.1, 5.0]
 async def test_beyond_the_cap_no_place_is_trained(loss: str, reward: float, cap: float) -> None:
     one = row([5], range(8, 8 + len(RATIOS)), [-3.0] * len(RATIOS), reward)
     objective = await learned([one], BINARY.replace(ratio_cap=cap), loss=loss)
-    (part,) = objective.passes(told(objective, [[-3.0 + math.log(ratio) for ratio in RATIOS]]))
+    (part,) = objective.passes(forward_results(objective, [[-3.0 + math.log(ratio) for ratio in RATIOS]]))
     advantages = part.data[0].advantages
     assert advantages is not None
     share = reward / len(RATIOS)
@@ -105,7 +105,7 @@ async def test_beyond_the_cap_no_place_is_trained(loss: str, reward: float, cap:
 async def test_cispo_masks_nothing_and_bounds_the_weight_by_the_cap(cap: float, high: float) -> None:
     one = row([5], range(8, 8 + len(RATIOS)), [-3.0] * len(RATIOS), -1.0)
     objective = await learned([one], BINARY.replace(ratio_cap=cap), loss="cispo")
-    (part,) = objective.passes(told(objective, [[-3.0 + math.log(ratio) for ratio in RATIOS]]))
+    (part,) = objective.passes(forward_results(objective, [[-3.0 + math.log(ratio) for ratio in RATIOS]]))
     assert part.loss == "cispo" and part.config == {"clip_low_threshold": 0.8, "clip_high_threshold": high}
     assert part.data[0].advantages is not None
     assert part.data[0].advantages.tolist() == pytest.approx([-1.0 / len(RATIOS)] * len(RATIOS))
@@ -113,17 +113,17 @@ async def test_cispo_masks_nothing_and_bounds_the_weight_by_the_cap(cap: float, 
 
 async def test_importance_sampling_has_no_bounds_to_send() -> None:
     objective = await learned([row([5], [8], [-1.0], 1.0)], BINARY, loss="importance_sampling")
-    (part,) = objective.passes(told(objective, [[-1.0]]))
+    (part,) = objective.passes(forward_results(objective, [[-1.0]]))
     assert (part.loss, dict(part.config)) == ("importance_sampling", {})
 
 
-async def test_what_is_masked_everywhere_is_not_sent() -> None:
+async def test_a_row_that_is_masked_everywhere_is_not_sent() -> None:
     objective = await learned([row([5], [8], [-3.0], 1.0), row([6], [9], [-3.0], 1.0)], BINARY)
-    (part,) = objective.passes(told(objective, [[-1.0], [-3.0]]))
+    (part,) = objective.passes(forward_results(objective, [[-1.0], [-3.0]]))
     assert [list(datum.ids) for datum in part.data] == [[6]]
-    assert objective.passes(told(objective, [[-1.0], [-1.0]])) == []
+    assert objective.passes(forward_results(objective, [[-1.0], [-1.0]])) == []
     weightless = await learned([row([5], [8], [-3.0], 1.0, weight=0.0)], BINARY)
-    assert weightless.passes(told(weightless, [[-3.0]])) == []
+    assert weightless.passes(forward_results(weightless, [[-3.0]])) == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_what_is_masked_everywhere_is_not_sent() -> None:
     ids=["none", "no signal", "no answer", "empty anchor"],
 )
 @pytest.mark.parametrize("distillation", ["none", "token", "full"])
-async def test_where_nothing_teaches_nothing_is_sent(world: World, samples: list[Sample], distillation: str) -> None:
+async def test_nothing_is_sent_if_nothing_teaches(world: World, samples: list[Sample], distillation: str) -> None:
     objective = await world.learned(samples, Recipe(distillation=distillation))
     assert (objective.asked(), objective.passes([]), objective.scored_tokens) == ([], [], 0)
     assert objective.plan(4).updates == objective.plan(4).scored == 0
@@ -153,7 +153,7 @@ async def test_an_answer_without_a_prompt_token_before_it_but_one_has_no_masked_
     assert list(asked.ids) == list(one.prompt_ids) and asked.targets.shape == (1, 4)
 
 
-async def test_candidates_stand_beside_the_sampled_token_and_weigh_nothing_at_the_prompt(world: World) -> None:
+async def test_candidates_stand_next_to_the_sampled_token_and_weigh_nothing_at_the_prompt(world: World) -> None:
     one = sample(1, prompt=4, response=3, hints=1)
     objective = await world.learned([one], Recipe(topk=5))
     (asked,) = objective.asked()
@@ -288,7 +288,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("recipe", "top_logprobs", "words"), REFUSED, ids=[words for *_, words in REFUSED])
-async def test_what_a_provider_cannot_do_is_refused_before_anything_is_sent(
+async def test_a_recipe_that_a_provider_cannot_do_is_refused_before_anything_is_sent(
     recipe: Recipe, top_logprobs: int, words: str
 ) -> None:
     sampler = TorchSampler(None)
@@ -306,11 +306,11 @@ async def test_a_loss_that_no_provider_has_is_refused() -> None:
 async def test_logprobs_that_are_no_numbers_or_too_few_are_refused(world: World) -> None:
     objective = await learned([row([5], [8, 9], [-1.0, -1.0], 1.0)], BINARY)
     with pytest.raises(TrainerError, match="sample_1 that are not finite"):
-        objective.passes(told(objective, [[-1.0, math.nan]]))
+        objective.passes(forward_results(objective, [[-1.0, math.nan]]))
     with pytest.raises(TrainerError, match=r"shape \(1,\)"):
         objective.passes([np.zeros(1, dtype=np.float32)])
     with pytest.raises(TrainerError, match="0 of 1 texts"):
         objective.passes([])
     odd = await learned([row([5], [8, 9], [-1.0, -1.0], math.nan)], BINARY)
     with pytest.raises(TrainerError, match="loss of binary is not finite"):
-        odd.passes(told(odd, [[-1.0, -1.0]]))
+        odd.passes(forward_results(odd, [[-1.0, -1.0]]))

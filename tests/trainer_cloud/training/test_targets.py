@@ -1,4 +1,4 @@
-"""What is asked of samplers before a step, what it costs, and what comes of it. `TorchSampler` stands for the
+"""Requests to samplers before a step, their cost, and the targets made of the answers. `TorchSampler` stands for the
 provider.
 """
 
@@ -48,7 +48,7 @@ class Asked:
 
     @property
     def tokens(self) -> int:
-        """How many were sent."""
+        """The number of tokens sent."""
         return sum(len(text) for text, _, _ in [*self.base.asked, *self.live.asked])
 
 
@@ -65,7 +65,7 @@ def log_probs(model: Any, prompt: Sequence[int], one: Sample) -> Any:
     return rows[len(prompt) - 1 : -1].detach()
 
 
-async def test_rewards_alone_ask_nobody(world: World) -> None:
+async def test_rewards_alone_ask_no_sampler(world: World) -> None:
     asked = Asked(world)
     objective = await asked.learn(
         [sample(1, reward=1.0), sample(2, hints=0)], Recipe(distillation="none", rewards="all"), top_logprobs=0
@@ -97,7 +97,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_sent_is_counted_and_no_more_than_was_planned(world: World, kind: str) -> None:
+async def test_sent_tokens_are_counted_and_no_more_than_planned(world: World, kind: str) -> None:
     samples = [
         sample(1, hints=3, reward=1.0),
         sample(2, hints=1, reward=-1.0, temperature=0.5),
@@ -114,7 +114,7 @@ async def test_what_is_sent_is_counted_and_no_more_than_was_planned(world: World
     assert most == objective.wanted_top_logprobs
 
 
-async def test_no_more_likeliest_tokens_are_asked_for_than_are_told(world: World) -> None:
+async def test_no_more_likeliest_tokens_are_asked_for_than_are_reported(world: World) -> None:
     for recipe in KINDS.values():
         asked = Asked(world)
         asked.base = TorchSampler(world.base, most=3)
@@ -143,8 +143,8 @@ async def test_several_hints_make_a_mean_whose_tail_is_no_smaller_than_the_real_
     assert found.ids is not None and found.taught is not None
     there = real.gather(-1, torch.from_numpy(found.ids))
     tail = 1 - there.exp().sum(dim=-1)
-    told = found.taught.exp()
-    assert (told[:, -1] >= tail - 1e-5).all() and torch.allclose(told.sum(dim=-1), torch.ones(5))
+    probabilities = found.taught.exp()
+    assert (probabilities[:, -1] >= tail - 1e-5).all() and torch.allclose(probabilities.sum(dim=-1), torch.ones(5))
     apart = found.taught[:, :-1] - there
     assert torch.allclose(apart, apart[:, :1].expand_as(apart), atol=1e-4), "exact but for the normaliser"
 

@@ -1,4 +1,4 @@
-"""What the cloud trainer does when its provider fails, over a stand-in that can be told to (`TorchProvider`)."""
+"""The cloud trainer when its provider fails, over a stand-in that can be made to (`TorchProvider`)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_step_whose_outcome_is_unknown_counts_once_when_it_is_made_again
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-async def test_a_client_that_failed_is_thrown_away_and_the_next_goes_on_from_the_last_state(
+async def test_a_client_that_failed_is_thrown_away_and_the_next_continues_from_the_last_state(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
     trainer = build(policy, provider, tmp_path / "data")
@@ -109,7 +109,7 @@ async def test_a_batch_that_is_refused_is_no_reason_to_wait_and_a_second_one_is(
 
 
 @pytest.mark.parametrize("where", ["train", "resume", "save_state", "save_sampler"])
-async def test_what_is_refused_without_a_batch_is_waited_for(
+async def test_a_refusal_without_a_batch_is_waited_for(
     policy: Path, provider: TorchProvider, tmp_path: Path, where: str
 ) -> None:
     """As a LoRA rank that is too large: the batch is not at fault."""
@@ -123,7 +123,7 @@ async def test_what_is_refused_without_a_batch_is_waited_for(
     assert "trying again" in await trainer.obstacle()
 
 
-async def test_a_state_that_is_gone_is_told_with_the_way_out(
+async def test_a_state_that_is_gone_is_reported_with_the_way_out(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
     trainer = build(policy, provider, tmp_path / "data")
@@ -167,7 +167,7 @@ async def test_before_a_batch_costs_anything_what_failed_is_tried_alone(
     assert await trainer.obstacle() == "" and len(provider.trainings) == 1
 
 
-async def test_settings_that_no_batch_can_be_trained_with_are_told_for_good(
+async def test_settings_that_no_batch_can_be_trained_with_are_reported_for_good(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
     trainer = build(policy, provider, tmp_path / "data")
@@ -179,7 +179,7 @@ async def test_settings_that_no_batch_can_be_trained_with_are_told_for_good(
 
 
 @pytest.mark.parametrize("trouble", ["key", "billing", "model", "limit", "away"])
-async def test_an_obstacle_is_told_until_the_provider_is_there_again(
+async def test_an_obstacle_is_reported_until_the_provider_is_there_again(
     policy: Path, provider: TorchProvider, tmp_path: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -236,7 +236,7 @@ async def test_tokens_are_counted_as_they_were_sent(policy: Path, provider: Torc
     assert spent["learning", "prefill"] == 3 * places  # before each update, and after the last
 
 
-async def test_what_no_folder_names_any_more_is_removed_at_the_provider(
+async def test_a_state_that_no_folder_names_any_more_is_removed_at_the_provider(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
     trainer = build(policy, provider, tmp_path / "data")
@@ -270,7 +270,7 @@ async def test_a_checkpoint_of_another_service_gets_states_of_its_own_before_it_
     theirs = Path((await first.save(str(tmp_path / "a" / "checkpoints" / "1"))).path)
     ours = shutil.copytree(theirs, tmp_path / "b" / "checkpoints" / "1")
     await second.restore(str(ours))
-    await second.publish(Checkpoint(path=str(ours), served=str(ours / "served"), step=1), 1, _Nobody(), live=True)  # type: ignore[arg-type]
+    await second.publish(Checkpoint(path=str(ours), served=str(ours / "served"), step=1), 1, _IdleEngine(), live=True)  # type: ignore[arg-type]
     shutil.rmtree(theirs)
     await first.step(ONE, RECIPE)
     await first.save(str(tmp_path / "a" / "checkpoints" / "2"))
@@ -280,14 +280,14 @@ async def test_a_checkpoint_of_another_service_gets_states_of_its_own_before_it_
     assert (await second.step(TWO, RECIPE)).step == 2
 
 
-class _Nobody:
-    """Stands for an engine that loads whatever it is told."""
+class _IdleEngine:
+    """Stands for an engine that accepts every load."""
 
     async def load(self, version: int, path: str, *, live: bool) -> None:
         """Nothing."""
 
 
-async def test_a_list_that_cannot_be_written_is_told_before_a_step_is_paid_for(
+async def test_a_list_that_cannot_be_written_is_reported_before_a_step_is_paid_for(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
     trainer = build(policy, provider, tmp_path / "data")
@@ -297,7 +297,7 @@ async def test_a_list_that_cannot_be_written_is_told_before_a_step_is_paid_for(
     assert provider.updates == 0 and "cloud_created.json" in await trainer.obstacle()
 
 
-async def test_restoring_asks_nobody(policy: Path, provider: TorchProvider, tmp_path: Path) -> None:
+async def test_restoring_sends_nothing(policy: Path, provider: TorchProvider, tmp_path: Path) -> None:
     trainer = build(policy, provider, tmp_path / "data")
     checkpoint = await trainer.save(str(tmp_path / "1"))
     fresh = build(policy, provider, tmp_path / "data")
