@@ -24,7 +24,7 @@ from tests.rigs.openclaw import OpenClaw
 SECONDS = 240.0
 MOST = 60
 PAUSE = 10.0
-"""Seconds between the last lines: the learner works only while nobody talks much."""
+"""Seconds between the last lines: the learner works only while there is little traffic."""
 SUMMARY = "You are a context summarization assistant"
 CONTEXT = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 STAMP = re.compile(r"\A\[[A-Z][a-z]{2} \d{4}-\d\d-\d\d [^\]]*\] ")
@@ -36,7 +36,7 @@ SIDE = {
     "subagent": "[Subagent Context]",
     "flush": "Pre-compaction memory flush.",
 }
-"""How the last thing that is said begins, in runs that nobody asked for."""
+"""The beginning of the last message, in runs that no user asked for."""
 ANNOUNCED = "A background task completed."
 
 
@@ -55,7 +55,7 @@ def called(name: str, **arguments: Any) -> str:
 
 
 def heard(turn: Turn) -> str:
-    """The last thing that somebody, or a program in their place, says in a request."""
+    """The last message of a person, or of a program in their place, in a request."""
     texts = [_text(message) for message in turn.messages if message["role"] == "user"]
     texts = [text for text in texts if not text.startswith(CONTEXT)]
     return STAMP.sub("", RUNTIME.sub("", texts[-1])) if texts else ""
@@ -120,19 +120,19 @@ class Day:
         self.until(lambda: not self.busy(key), f"the end of {words!r}")
 
     def reset(self, key: str) -> None:
-        """Begin the conversation anew under its old id."""
+        """Begin the conversation again under its old id."""
         self.openclaw.call("sessions.reset", key=key)
         self._episodes[key] += 1
 
     def compact(self, key: str) -> None:
         """Have it summarised."""
         self.engine.say(*["The person asked for short answers, and got them."] * 8, to=SUMMARY)  # several are asked for
-        before = len(self.told(SUMMARY))
+        before = len(self.turns_beginning(SUMMARY))
         self.openclaw.call("sessions.compact", key=key)
-        self.until(lambda: len(self.told(SUMMARY)) > before, "a summary")
+        self.until(lambda: len(self.turns_beginning(SUMMARY)) > before, "a summary")
 
     def busy(self, key: str) -> bool:
-        """Whether OpenClaw is at work in a conversation."""
+        """Return whether OpenClaw is at work in a conversation."""
         rows = self.openclaw.call("sessions.list")["sessions"]
         return any(row["key"] == key and row.get("hasActiveRun") for row in rows)
 
@@ -147,7 +147,7 @@ class Day:
                 found.append(turn)
         return sorted(found, key=lambda turn: turn.timings.arrived)
 
-    def told(self, beginning: str) -> list[Turn]:
+    def turns_beginning(self, beginning: str) -> list[Turn]:
         """The turns whose last words, or whose instructions, begin so."""
         return [
             turn
@@ -156,13 +156,13 @@ class Day:
         ]
 
     def published(self) -> int:
-        """How many versions beside the base have served."""
+        """The number of versions other than the base that have served."""
         return sum(version.number > 0 and version.state in ("live", "retired") for version in self.journal.versions())
 
     def statuses(self) -> dict[str, float]:
-        """How many chat requests the service answered, by HTTP status."""
-        told = httpx.get(f"{self._service}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
-        return {name: float(count) for name, count in REQUESTS.findall(told)}
+        """The number of chat requests that the service answered, by HTTP status."""
+        metrics = httpx.get(f"{self._service}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
+        return {name: float(count) for name, count in REQUESTS.findall(metrics)}
 
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Poll until something is so."""
@@ -192,14 +192,14 @@ def live(day: Day, *, versions: int) -> None:
     day.thumb(bob, "/Good", 1.0)
     day.thumb(bob, "/bad no, still too long", -1.0)
     day.openclaw.run("system", "event", "--text", "Look for urgent notes.", "--mode", "now")
-    day.until(lambda: bool(day.told(SIDE["heartbeat"])), "a heartbeat")
+    day.until(lambda: bool(day.turns_beginning(SIDE["heartbeat"])), "a heartbeat")
     day.openclaw.schedule("Tidy up the notes.")
-    day.until(lambda: bool(day.told(SIDE["cron"])), "the job")
+    day.until(lambda: bool(day.turns_beginning(SIDE["cron"])), "the job")
     helper = called(
         "tool_call", id="sessions_spawn", args={"task": "Count the letters of plum.", "taskName": "letters"}
     )
     day.say(bob, "Let a helper count letters.", calls=helper)
-    day.until(lambda: bool(day.told(ANNOUNCED)), "the helper's word")
+    day.until(lambda: bool(day.turns_beginning(ANNOUNCED)), "the helper's word")
     day.until(lambda: not day.busy(bob), "the end of the helper's word")
     day.say_at_once({anna: "And how many pears?", bob: "And how many plums?"})
     day.thumb(anna, "/bad count them", -1.0)

@@ -1,7 +1,7 @@
 """The real Claude Code works against the running service, headless and in a terminal; the engine in front says what the
 policy answers next.
 
-It is told nothing but where the service is: it asks for models by names of its own (`model_aliases`).
+It is given only the address of the service: it asks for models by names of its own (`model_aliases`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def holding(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def _calling(text: str, **calls: Any) -> str:
     """An answer with calls of these tools."""
-    told = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls.items()]
-    return text + "".join(f"\n<tool_call>\n{one}\n</tool_call>" for one in told)
+    calls_written = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in calls.items()]
+    return text + "".join(f"\n<tool_call>\n{one}\n</tool_call>" for one in calls_written)
 
 
 def _heard(captured: Captured, words: str) -> list[Turn]:
@@ -51,7 +51,7 @@ def _heard(captured: Captured, words: str) -> list[Turn]:
 
 
 def _refused(captured: Captured) -> float:
-    """How many requests in the Messages dialect got a 400."""
+    """Count the requests in the Messages dialect that got a 400."""
     with captured.proxy.client() as client:
         lines = client.get("/metrics").text.splitlines()
     figures = [
@@ -81,14 +81,14 @@ def test_two_tools_at_once_their_results_and_a_second_task(captured: Captured, t
         second = claude.ask("And with two more?", "--continue")
     assert (first["result"], second["result"]) == ("There are five apples.", "Seven.")
     assert all(name.startswith("claude-") for name in first["modelUsage"]), "a name of its own, answered as asked"
-    looked, counted, added, told = turns
+    looked, counted, added, answered = turns
     assert _said(turns) == [MAIN] * 4
     assert {turn.session_id for turn in turns} == {first["session_id"]} == {second["session_id"]}
     assert [turn.parent_turn_id for turn in turns] == [None, looked.turn_id, counted.turn_id, added.turn_id]
     captured.followed(looked, "tool", "1\t5 apples\n2\t\n\nfruit.txt")
     captured.followed(counted, "user", "And with two more?")
     captured.followed(added, "tool", "7")
-    captured.unanswered(told)
+    captured.unanswered(answered)
     usage = first["usage"]
     assert usage["output_tokens"] == len(looked.response_ids) + len(counted.response_ids)
 
@@ -113,21 +113,21 @@ def test_a_sub_agent_is_a_side_turn_and_what_it_brings_no_persons_words(captured
     captured.engine.say("There are nine.", to="Walk to the tree.")
     with captured.watch() as turns:
         assert ClaudeCode(captured.proxy, tmp_path).ask(asked)["result"] == "Nine pears."
-    sent, waited, told = (turn for turn in turns if turn.kind == "main")
+    sent, waited, answered = (turn for turn in turns if turn.kind == "main")
     (helper,) = (turn for turn in turns if turn.kind == "side")
     assert (helper.kind_reason, helper.parent_turn_id, helper.answer["content"]) == (
         "claude-code-subagent",
         None,
         "There are nine.",
     )
-    assert [waited.parent_turn_id, told.parent_turn_id] == [sent.turn_id, waited.turn_id]
+    assert [waited.parent_turn_id, answered.parent_turn_id] == [sent.turn_id, waited.turn_id]
     state = captured.proxy.journal().next_state(sent.turn_id)
     assert state is not None and state.role == "tool" and "launched" in state.text
-    for turn in (waited, told, helper):
+    for turn in (waited, answered, helper):
         captured.unanswered(turn)
 
 
-def test_in_a_terminal_a_title_that_is_refused_is_no_trouble_and_a_compaction_goes_on(
+def test_in_a_terminal_a_title_that_is_refused_is_no_trouble_and_a_compaction_continues(
     captured: Captured, tmp_path: Path
 ) -> None:
     """The embedded engine cannot hold an answer to the schema that titles are asked for with."""

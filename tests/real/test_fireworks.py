@@ -83,7 +83,7 @@ def settings(url: str, policy: Path, data: Path, **changes: Any) -> Settings:
 
 
 async def seen(trainer: Trainer, folder: Path) -> dict[str, torch.Tensor]:
-    """What the weights make of a text; like an export it keeps them first."""
+    """Compute the logprobs that the weights give a text; like an export it keeps them first."""
     assert isinstance(trainer, CloudTrainer)
     training = await trainer._ready()
     if trainer._unsaved:
@@ -148,9 +148,9 @@ async def test_weights_of_a_cross_entropy_move_an_answer(provider: fireworks.Fir
     training = await provider.train(rank=8, seed=1)
     before = (await logprobs(training)).sum()
     weights = np.ones(len(TARGETS), dtype=np.float32)
-    told = await training.update([Pass("cross_entropy", [Datum(IDS[:-1], TARGETS, weights)])], ADAM)
+    metrics = await training.update([Pass("cross_entropy", [Datum(IDS[:-1], TARGETS, weights)])], ADAM)
     assert (await logprobs(training)).sum() > before + 0.1
-    assert told["gradient/norm"] > 0
+    assert metrics["gradient/norm"] > 0
     await training.close()
 
 
@@ -160,7 +160,7 @@ async def test_a_forward_pass_says_the_same_again(provider: fireworks.Fireworks)
     await training.close()
 
 
-async def test_a_resumed_lora_goes_on_with_its_optimizer(provider: fireworks.Fireworks) -> None:
+async def test_a_resumed_lora_continues_with_its_optimizer(provider: fireworks.Fireworks) -> None:
     training = await provider.train(rank=8, seed=1)
     await step(training)
     await step(training, -1.0)
@@ -174,7 +174,7 @@ async def test_a_resumed_lora_goes_on_with_its_optimizer(provider: fireworks.Fir
     await again.close()
 
 
-async def test_base_and_live_are_scored_where_is_trained(provider: fireworks.Fireworks) -> None:
+async def test_base_and_live_are_scored_at_the_training_endpoint(provider: fireworks.Fireworks) -> None:
     training = await provider.train(rank=8, seed=1)
     untouched = await logprobs(training)
     await step(training)

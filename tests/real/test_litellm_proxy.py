@@ -51,7 +51,7 @@ def test_chat(captured: Captured, client: openai.OpenAI, stream: bool) -> None:
     captured.engine.say(TWO_CALLS, "Butter twice.")
     messages: list[Any] = [{"role": "user", "content": f"Read both notes through LiteLLM. ({stream})"}]
     with captured.watch() as turns:
-        told = []
+        completions = []
         for _ in range(2):
             body: dict[str, Any] = {"model": "policy", "messages": messages, "tools": CHAT_TOOLS}
             if stream:
@@ -61,7 +61,7 @@ def test_chat(captured: Captured, client: openai.OpenAI, stream: bool) -> None:
                     completion: Any = events.get_final_completion()
             else:
                 completion = client.chat.completions.create(**body)
-            told.append(completion)
+            completions.append(completion)
             said = completion.choices[0].message
             messages.append(said.model_dump(exclude_none=True))
             messages += [
@@ -69,8 +69,8 @@ def test_chat(captured: Captured, client: openai.OpenAI, stream: bool) -> None:
                 for number, call in enumerate(said.tool_calls or ())
             ]
     _check(captured, turns, "Butter twice.")
-    assert [completion.id for completion in told] == [f"chatcmpl-{turn.turn_id[5:]}" for turn in turns]
-    assert [(one.usage.prompt_tokens, one.usage.completion_tokens) for one in told] == [
+    assert [completion.id for completion in completions] == [f"chatcmpl-{turn.turn_id[5:]}" for turn in turns]
+    assert [(one.usage.prompt_tokens, one.usage.completion_tokens) for one in completions] == [
         (len(turn.prompt_ids), len(turn.response_ids)) for turn in turns
     ]
 
@@ -158,7 +158,7 @@ def test_a_session_named_to_litellm_is_the_turns(
     assert [turn.session_id for turn in turns] == ["through-litellm-1"]
 
 
-def test_what_is_not_to_be_kept_is_not(captured: Captured, client: openai.OpenAI) -> None:
+def test_a_turn_that_is_not_to_be_kept_is_not(captured: Captured, client: openai.OpenAI) -> None:
     with captured.watch() as turns:
         client.chat.completions.create(
             model="policy",
@@ -195,7 +195,7 @@ def test_refusals_keep_their_status(captured: Captured, client: openai.OpenAI, u
 
 
 def test_its_own_fallback_answers_while_the_policy_is_away(captured: Captured, tmp_path: Path) -> None:
-    """A fallback's answer is no turn of ours, and the conversation goes on from the last answer that was."""
+    """A fallback's answer is no turn of ours, and the conversation continues from the last answer that was."""
     fallback = {"model_name": "spare", "litellm_params": {"model": "openai/spare", "mock_response": "I am the spare."}}
     with (
         run_litellm_proxy(captured.proxy, tmp_path, models=[fallback], fallbacks=[{"policy": ["spare"]}]) as url,

@@ -53,7 +53,7 @@ def loss(tokens):
 
 @dataclass
 class Found:
-    """What one trainer made of a batch: log-probabilities by the answer's tokens, gradients and weights by name."""
+    """Results of one trainer on a batch: log-probabilities by the answer's tokens, gradients and weights by name."""
 
     log_probs: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
@@ -79,7 +79,7 @@ def layout(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def conversation() -> list[Sample]:
-    """A chat whose prompts each go on from the last, but for a floating end; two that share nothing; an anchor. With
+    """A chat whose prompts each continue the last, but for a floating end; two that share nothing; an anchor. With
     advantages of all kinds, and weights.
     """
     whole = list(sample(50, prompt=90).prompt_ids)
@@ -110,7 +110,7 @@ async def learn(trainer: Trainer, samples: list[Sample], recipe: Recipe, folder:
 
 
 async def with_loss(trainer: Trainer, folder: Path, start: str = "", **changes: Any) -> Found:
-    """What `trainer` finds under the loss above."""
+    """Train `trainer` under the loss above and return the results."""
     folder.mkdir()
     hook = folder / "loss.py"
     hook.write_text(LOSS.replace("FOLDER", repr(str(folder))))
@@ -224,7 +224,7 @@ async def test_every_method_learns_as_with_transformers(
         assert {key: ours[key] for key in compared} == pytest.approx(compared, rel=1e-3, abs=1e-4)
 
 
-async def test_dropout_draws_anew_and_resumes_exactly(policy: Path, layout: dict[str, Any], tmp_path: Path) -> None:
+async def test_dropout_draws_again_and_resumes_exactly(policy: Path, layout: dict[str, Any], tmp_path: Path) -> None:
     chosen = settings(policy, lora_dropout=0.3, **layout)
     recipe = Recipe(epochs=2, learning_rate=1e-2)
     first, plain = create(chosen), create(settings(policy, **layout))
@@ -268,7 +268,7 @@ class TakingEngine:
         self.taken = {name: part.clone() for name, part in pulled}
 
 
-async def test_what_is_published_is_the_checkpoint_whatever_is_in_memory(
+async def test_a_publication_sends_the_checkpoint_whatever_is_in_memory(
     policy: Path, layout: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, engine = create(settings(policy, lora=False, **layout)), TakingEngine()

@@ -1,4 +1,4 @@
-"""What the Megatron-core trainer keeps of a forward pass, counted on a CPU, is what placement plans with."""
+"""The memory that the Megatron-core trainer keeps of a forward pass, counted on a CPU, matches the placement's."""
 
 from __future__ import annotations
 

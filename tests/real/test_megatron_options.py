@@ -118,8 +118,8 @@ async def test_the_distributed_optimizer_learns_the_same_and_resumes_exactly(
 
     for name in set(LAYOUTS) - {layout}:
         other = create(settings(policy, lora=lora, distributed_optimizer=True, **LAYOUTS[name]))
-        told = r"processes with tensor_parallel = \d shard.*without distributed_optimizer"
-        with pytest.raises(TrainerError, match=told):
+        message = r"processes with tensor_parallel = \d shard.*without distributed_optimizer"
+        with pytest.raises(TrainerError, match=message):
             await other.restore(checkpoint.path)
         await other.close()
     plain_again = create(settings(policy, **chosen))

@@ -249,11 +249,11 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @alone
-@pytest.mark.parametrize(("shape", "changes", "told"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_it_cannot_do_is_refused_in_words(
-    shape: dict[str, Any], changes: dict[str, Any], told: str, tmp_path: Path
+@pytest.mark.parametrize(("shape", "changes", "message"), REFUSED, ids=lambda value: str(value)[:40])
+def test_models_and_settings_that_it_cannot_train_are_refused_in_words(
+    shape: dict[str, Any], changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         create(settings(write_policy(tmp_path / "policy", **shape), **changes))
 
 

@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(3000)]
 VERSIONS = 10
 TOLERANCE = 2e-4
 OTHER = 10 * TOLERANCE
-"""Weights of another version are told by a token whose logprob is at least so far off."""
+"""Weights of another version are recognised by a token whose logprob is at least this far off."""
 SETTINGS = {
     **{"backend": "megatron", "device": "cpu", "context-length": "4096", "keep-checkpoints": "20"},
     **{"batch-size": "2", "epochs": "2", "rehearsals": "2", "anchors": "1", "rehearsal-max-tokens": "24"},
@@ -58,13 +58,13 @@ class Answer:
     text: str = ""
     finish_reason: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    fingerprints: set[str] = field(default_factory=set)
     lacks: str = "an end"
 
 
 @dataclass
 class Run:
-    """What came of one service: its student, what the other clients saw, what it said of itself, what it kept."""
+    """The results of one service: its student, the other clients' answers, its own status, its journal."""
 
     case: str
     arm: Arm
@@ -84,7 +84,7 @@ class Run:
         return [turn for turn in found if turn is not None]
 
     def apart(self, turn: Turn, span: VersionSpan, version: int) -> float:
-        """How far the logprobs of a span are from those that a version's weights give, in plain transformers."""
+        """The distance of the logprobs of a span from those that a version's weights give, in plain transformers."""
         if version not in self.references:
             (checkpoint,) = [one.checkpoint for one in self.versions if one.number == version]
             served = Path(checkpoint) / "served" if version else EMBEDDED_POLICY
@@ -108,7 +108,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     with serving(data, *flags, seconds=2 * START_SECONDS, python=python) as service:
         card = service.card()
         arm, answers, status = asyncio.run(talk(card["url"], card["key"]))
-    told = subprocess.run(
+    doctor = subprocess.run(
         command("doctor", "--json", f"--data={data}", *flags, python=python),
         env=environment(),
         cwd=data.parent,
@@ -116,14 +116,14 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         text=True,
         timeout=300,
     )
-    (trainer,) = [check["message"] for check in json.loads(told.stdout)["checks"] if check["name"] == "trainer"]
+    (trainer,) = [check["message"] for check in json.loads(doctor.stdout)["checks"] if check["name"] == "trainer"]
     with contextlib.closing(Journal(str(data / "journal.db"))) as journal:
         versions = [version for version in journal.versions() if version.state in ("live", "retired")]
         yield Run(case, arm, answers, status, trainer, journal, versions)
 
 
 async def talk(url: str, key: str) -> tuple[Arm, list[Answer], dict[str, Any]]:
-    """The demo's student, with clients beside him who stream until he is done."""
+    """The demo's student, with other clients who stream until he is done."""
     done = asyncio.Event()
     answers: list[Answer] = []
     plan = Plan(seed=1, interactions=2 * VERSIONS + 2, batch=2, problems=12, glances=1, patience=300, max_tokens=160)
@@ -142,7 +142,7 @@ async def talk(url: str, key: str) -> tuple[Arm, list[Answer], dict[str, Any]]:
 
 async def stream(http: httpx.AsyncClient, place: int, answers: list[Answer], done: asyncio.Event) -> None:
     """One client: the same question again and again, so that what is kept of its prompt is used under every version;
-    every other answer goes on past its end, to last.
+    every other answer continues past its end, to last.
     """
     count = 0
     while not done.is_set():
@@ -173,7 +173,7 @@ async def answer(http: httpx.AsyncClient, body: dict[str, Any]) -> Answer:
 
 def read(event: dict[str, Any], found: Answer) -> None:
     """Take in one event of a stream."""
-    found.told.add(event["system_fingerprint"])
+    found.fingerprints.add(event["system_fingerprint"])
     found.usage = event.get("usage") or found.usage
     for choice in event["choices"]:
         found.text += choice["delta"].get("content") or ""
@@ -229,7 +229,7 @@ def test_answers_were_under_way_whenever_a_version_was_published(run: Run) -> No
 
 def test_every_span_has_the_logprobs_of_its_version_and_of_no_other(run: Run) -> None:
     numbers = [version.number for version in run.versions]
-    spans, told_apart, both_told_apart = 0, 0, 0
+    spans, distinct, both_distinct = 0, 0, 0
     for turn in run.turns:
         assert_spans(turn.versions, len(turn.response_ids))
         found = []
@@ -238,20 +238,20 @@ def test_every_span_has_the_logprobs_of_its_version_and_of_no_other(run: Run) ->
             place = numbers.index(span.version)
             others = {numbers[max(0, place - 1)], *numbers[place + 1 : place + 2]} - {span.version}
             found.append(all(run.apart(turn, span, other) > OTHER for other in others))
-        spans, told_apart = spans + len(found), told_apart + sum(found)
-        both_told_apart += len(found) > 1 and all(found)
-    assert told_apart > 0.75 * spans, "versions are so much alike that nothing is shown"
+        spans, distinct = spans + len(found), distinct + sum(found)
+        both_distinct += len(found) > 1 and all(found)
+    assert distinct > 0.75 * spans, "versions are so much alike that nothing is shown"
     if run.case == "lora":
         assert spans == len(run.turns), "an answer of two adapters"
     else:
-        assert both_told_apart >= VERSIONS / 2
+        assert both_distinct >= VERSIONS / 2
 
 
-def test_clients_are_told_the_version(run: Run) -> None:
+def test_clients_see_the_version(run: Run) -> None:
     """The one that an answer began with, where there are two."""
     for one in run.answers:
         turn = run.journal.turn(one.turn_id)
-        assert turn is not None and one.told == {f"version-{turn.versions[0].version}"}
+        assert turn is not None and one.fingerprints == {f"version-{turn.versions[0].version}"}
 
 
 def assert_spans(spans: Sequence[VersionSpan], length: int) -> None:
@@ -281,5 +281,5 @@ def test_the_demo_runs_one_arm_after_the_other(tmp_path: Path) -> None:
     assert found["backend"] == "megatron"
     assert found["trained"]["versions"] >= [2] and found["control"]["versions"] == [0]
     assert all(found[name]["lost_turns"] == found[name]["retries"] == 0 for name in ("trained", "control"))
-    told = [line.split()[2] for line in done.stderr.splitlines() if line.startswith("seed 1 ")]
-    assert told == sorted(told, reverse=True) and {*told} == {"trained", "control"}
+    named = [line.split()[2] for line in done.stderr.splitlines() if line.startswith("seed 1 ")]
+    assert named == sorted(named, reverse=True) and {*named} == {"trained", "control"}

@@ -68,8 +68,8 @@ def test_a_task_with_tool_calls(captured: Captured, tmp_path: Path, dialect: str
     )
     task = f"Two apples more than in fruit.txt: write how many to answer.txt. ({dialect})"
     with captured.watch() as turns:
-        told = run_mini(captured.proxy, tmp_path, task, model=model, settings="mini.yaml", model_class=kind)
-    assert told["info"]["exit_status"] == "Submitted"
+        trajectory = run_mini(captured.proxy, tmp_path, task, model=model, settings="mini.yaml", model_class=kind)
+    assert trajectory["info"]["exit_status"] == "Submitted"
     assert (work / "answer.txt").read_text() == "7\n"
     _check(captured, turns, dialect)
 
@@ -82,7 +82,7 @@ def test_a_task_with_commands_in_the_text(captured: Captured, tmp_path: Path) ->
         f"Done.\n\n```mswea_bash_command\n{SUBMIT}\n```",
     )
     with captured.watch() as turns:
-        told = run_mini(
+        trajectory = run_mini(
             captured.proxy,
             tmp_path,
             "Say how many apples there are.",
@@ -90,7 +90,7 @@ def test_a_task_with_commands_in_the_text(captured: Captured, tmp_path: Path) ->
             settings="mini_textbased.yaml",
             model_class="litellm_textbased",
         )
-    assert told["info"]["exit_status"] == "Submitted"
+    assert trajectory["info"]["exit_status"] == "Submitted"
     looked, thought, submitted = turns
     assert [(turn.kind, turn.parent_turn_id) for turn in turns] == [
         ("main", None),

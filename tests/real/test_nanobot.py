@@ -1,6 +1,6 @@
 """The real nanobot, connected by one command: its own set-up made its file, ours changed it.
 
-It names no session: conversations are told apart by what they say.
+It names no session: conversations are distinguished by their words.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def test_it_is_connected_talks_and_is_put_back(captured: Captured, tmp_path: Pat
         assert "Five." in nanobot.ask("In one word please, nanobot.")
         nanobot.ask("/new")  # has what was said condensed
     assert [turn.kind_reason for turn in turns if turn.kind == "side"] == ["compaction"]
-    looked, told, short = [turn for turn in turns if turn.kind == "main"]
-    assert {turn.sampling.temperature for turn in (looked, told, short)} == {1.0}
-    assert [turn.parent_turn_id for turn in (looked, told, short)] == [None, looked.turn_id, told.turn_id]
-    assert len({turn.session_id for turn in (looked, told, short)}) == 1
-    captured.followed(told, "user", "In one word please, nanobot.")
+    looked, answered, short = [turn for turn in turns if turn.kind == "main"]
+    assert {turn.sampling.temperature for turn in (looked, answered, short)} == {1.0}
+    assert [turn.parent_turn_id for turn in (looked, answered, short)] == [None, looked.turn_id, answered.turn_id]
+    assert len({turn.session_id for turn in (looked, answered, short)}) == 1
+    captured.followed(answered, "user", "In one word please, nanobot.")
     captured.unanswered(short)
     _connect(captured, nanobot, "--undo")
     assert json.loads(nanobot.configuration.read_text()) == before

@@ -99,7 +99,7 @@ def _episodes(day: Day) -> list[list[Turn]]:
     found: dict[tuple[str, int], list[Turn]] = {}
     episode: dict[str, int] = {}
     for turn in day.turns():
-        if turn.kind == "main":  # in the middle of a stretch there may be words that nobody typed
+        if turn.kind == "main":  # in the middle of a stretch there may be words that no one typed
             name = turn.session_id
             episode[name] = typed.get(heard(turn), episode.get(name, 0))
             found.setdefault((name, episode[name]), []).append(turn)
@@ -107,7 +107,7 @@ def _episodes(day: Day) -> list[list[Turn]]:
 
 
 def _expected_kind(day: Day, turn: Turn) -> str:
-    """What a turn is, by what was typed and what OpenClaw writes for its own runs."""
+    """The kind of a turn, by the typed words and the text that OpenClaw writes for its own runs."""
     words = heard(turn)
     if not turn.tools or any(words.startswith(beginning) for beginning in SIDE.values()):
         return "side"
@@ -122,7 +122,7 @@ def test_every_turn_is_main_or_side_as_it_should_be(day: Day) -> None:
         (heard(turn)[:60], _expected_kind(day, turn)) for turn in day.turns()
     ]
     for what in (SIDE["heartbeat"], SIDE["cron"], SIDE["subagent"], SUMMARY, "Generate a concise session title"):
-        assert {turn.kind for turn in day.told(what)} == {"side"}, what
+        assert {turn.kind for turn in day.turns_beginning(what)} == {"side"}, what
 
 
 def test_no_chat_failed_while_versions_were_published(day: Day) -> None:
@@ -147,7 +147,7 @@ def test_every_conversation_is_one_session_of_its_own(day: Day) -> None:
     assert len(set.union(*sessions.values())) == len(sessions)
 
 
-def test_what_was_forced_is_recorded_so_and_never_trained_on(day: Day) -> None:
+def test_a_forced_answer_is_recorded_so_and_never_trained_on(day: Day) -> None:
     turns = {turn.turn_id: turn for turn in day.turns()}
     forced = {name for name, turn in turns.items() if turn.untrainable}
     assert {turns[name].untrainable for name in forced} == {FORCED}
@@ -171,18 +171,18 @@ def test_every_turn_continues_the_one_before_it(day: Day) -> None:
             assert turn.parent_turn_id == before.turn_id, (heard(turn), turn.parent_reason)
 
 
-def test_what_came_next_is_what_was_said_next(day: Day) -> None:
+def test_the_next_state_is_the_next_message(day: Day) -> None:
     for turns in _episodes(day):
         for turn, after in pairwise([*turns, None]):
             assert turn is not None
             state = day.journal.next_state(turn.turn_id)
-            told = (state.role, state.text) if state is not None else None
+            recorded = (state.role, state.text) if state is not None else None
             if turn.answer.get("tool_calls"):
-                assert told is not None and told[0] == "tool"
+                assert recorded is not None and recorded[0] == "tool"
             elif after is None or heard(after).startswith(ANNOUNCED):
-                assert told is None, (heard(turn), told)
+                assert recorded is None, (heard(turn), recorded)
             else:
-                assert told == ("user", heard(after))
+                assert recorded == ("user", heard(after))
     by_tool = {call["name"]: turn for turn in day.turns() for call in turn.answer.get("tool_calls", ())}
     for name, result in (("read", "5 apples"), ("exec", "hello from exec")):
         state = day.journal.next_state(by_tool[name].turn_id)
@@ -215,7 +215,7 @@ def test_the_last_word_of_a_thumb_counts(day: Day) -> None:
 
 def test_conversations_end_when_openclaw_says_so(day: Day) -> None:
     if not day.extension:
-        pytest.skip("nobody says so")
+        pytest.skip("without the extension OpenClaw does not say so")
     (anna,) = {turn.session_id for turn in day.turns() if heard(turn) == "And how many pears?"}
     session = day.journal.session(anna)
     assert session is not None

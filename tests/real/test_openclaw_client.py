@@ -118,7 +118,7 @@ def test_a_title_is_no_part_of_the_conversation_and_a_reset_begins_another(
     captured.unanswered(third)
 
 
-def test_a_compaction_is_a_side_turn_and_the_conversation_goes_on(captured: Captured, openclaw: OpenClaw) -> None:
+def test_a_compaction_is_a_side_turn_and_the_conversation_continues(captured: Captured, openclaw: OpenClaw) -> None:
     key = openclaw.call("sessions.create", agentId="main")["key"]
     asked = ["I plant beans in May.", "And peas in March.", "And kale in August."]
     turns = [_say(captured, openclaw, key, words, f"Noted, number {number}.") for number, words in enumerate(asked)]

@@ -179,7 +179,7 @@ async def test_new_weights_from_disk_are_served_and_reported(
     assert close_to(back.logprobs, reference.score(ids, back.ids))
 
 
-async def test_answers_in_flight_go_on_with_the_new_weights_and_say_so(
+async def test_answers_in_flight_continue_with_the_new_weights_and_say_so(
     engine: Engine, model: Path, changed: Path, reference: Reference
 ) -> None:
     ids = prompt(40, seed=10)

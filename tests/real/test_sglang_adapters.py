@@ -1,4 +1,4 @@
-"""The engine contract on the real SGLang with LoRA: versions are adapters side by side, swapped while chat goes on.
+"""The engine contract on the real SGLang with LoRA: versions are adapters side by side, swapped during chat.
 
 What is in `CANNOT` no SGLang on a CPU can do, whatever it serves.
 """
@@ -132,7 +132,7 @@ async def test_eight_versions_under_load_are_swapped_without_a_failed_or_mixed_a
     assert {version for _, answer in served for version in answer.version_numbers} >= set(range(1, 9))
 
 
-async def test_what_one_client_makes_live_others_serve_at_once(
+async def test_a_version_that_one_client_makes_live_is_served_by_others_at_once(
     learner: SglangEngine, proxy: SglangEngine, adapters: list[Path]
 ) -> None:
     asked = Sampling(max_tokens=2, ignore_eos=True)
@@ -145,7 +145,7 @@ async def test_what_one_client_makes_live_others_serve_at_once(
         assert (await proxy.info()).live == number
 
 
-async def test_versions_that_nobody_asks_for_are_unloaded_and_come_back_when_somebody_does(
+async def test_unused_versions_are_unloaded_and_come_back_when_requested(
     learner: SglangEngine, proxy: SglangEngine, adapters: list[Path], references: list[Reference], url: str
 ) -> None:
     server = EngineEndpoint(url, 5)
@@ -161,7 +161,7 @@ async def test_versions_that_nobody_asks_for_are_unloaded_and_come_back_when_som
     assert answer.version_numbers == {1} and close_to(answer.logprobs, references[1].score(prompt(7), answer.ids))
 
 
-async def test_a_checkpoint_written_anew_is_loaded_anew(
+async def test_a_rewritten_checkpoint_is_loaded_again(
     learner: SglangEngine, model: Path, adapters: list[Path], references: list[Reference], tmp_path: Path
 ) -> None:
     folder = tmp_path / "served"
@@ -187,7 +187,7 @@ async def test_an_adapter_of_a_folder_that_the_server_cannot_read_is_handed_over
     assert close_to(answer.logprobs, references[5].score(prompt(8), answer.ids))
 
 
-async def test_whole_weights_are_refused_beside_adapters(learner: SglangEngine, model: Path, tmp_path: Path) -> None:
+async def test_whole_weights_are_refused_with_adapters(learner: SglangEngine, model: Path, tmp_path: Path) -> None:
     shutil.copytree(model, tmp_path / "whole")
     with pytest.raises(EngineError, match="holds none") as refused:
         await learner.load(70, str(tmp_path / "whole"), live=True)

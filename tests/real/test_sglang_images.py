@@ -116,7 +116,7 @@ def answered(proxy: Proxy, messages: list[Message], **body: Any) -> Turn:
 
 
 def logged(log: tuple[Engine, LoggedEngine], turn: Turn) -> bool:
-    """Whether the turn holds what SGLang answered."""
+    """Return whether the turn holds SGLang's answer."""
     entry = log[1].log[turn.turn_id.removeprefix("turn_")]
     return list(turn.response_ids) == entry.ids and close_to(turn.logprobs, entry.logprobs, 1e-6)
 

@@ -83,7 +83,7 @@ def logprobs(model: Plain, turn: Turn) -> list[float]:
 
 
 def answered(proxy: Proxy, messages: list[Message]) -> Turn:
-    """The turn of a chat. Random weights say anything: an answer that nobody can train on is asked for again."""
+    """The turn of a chat. Random weights say anything: an untrainable answer is asked for again."""
     for _ in range(6):
         reply = proxy.chat(messages, max_tokens=6)
         assert reply.status_code == 200, reply.text
@@ -123,7 +123,7 @@ def test_the_trainer_computes_on_every_kind_of_picture_what_sglang_computed(
         if slow and name not in ("turned", "dot"):
             continue
         one = samples.seeing(1, file)
-        ids, told = sampled(sglang, list(one.prompt_ids), list(one.images))
+        ids, expected = sampled(sglang, list(one.prompt_ids), list(one.images))
         found: list[torch.Tensor] = []
         run_all_rows(
             plain.model,
@@ -135,11 +135,11 @@ def test_the_trainer_computes_on_every_kind_of_picture_what_sglang_computed(
             backward=False,
         )
         values = [float(line[token]) for line, token in zip(found[0], ids, strict=True)]
-        assert close_to(values, told, 1e-4), name
+        assert close_to(values, expected, 1e-4), name
 
 
 @pytest.mark.usefixtures("adapters")
-async def test_an_adapter_of_the_trainer_is_swapped_in_beside_the_base(
+async def test_an_adapter_of_the_trainer_is_swapped_in_next_to_the_base(
     sglang: Engine, policy: Path, tmp_path: Path
 ) -> None:
     samples = Samples(policy)
@@ -155,10 +155,10 @@ async def test_an_adapter_of_the_trainer_is_swapped_in_beside_the_base(
     base, moved = Plain(policy), Plain(tmp_path / "whole")
     for one in (samples.seeing(3), samples.seeing(4, BLUE, RED)):
         for model, other, extra in ((moved, base, {"lora_path": "one"}), (base, moved, {})):
-            ids, told = await asyncio.to_thread(sampled, sglang, list(one.prompt_ids), list(one.images), **extra)
+            ids, expected = await asyncio.to_thread(sampled, sglang, list(one.prompt_ids), list(one.images), **extra)
             with torch.no_grad():
                 right, wrong = (part.log_probs(one.prompt_ids, ids, one.images) for part in (model, other))
-            assert close_to([float(line[token]) for line, token in zip(right, ids, strict=True)], told, 2e-4)
+            assert close_to([float(line[token]) for line, token in zip(right, ids, strict=True)], expected, 2e-4)
             assert not torch.allclose(right, wrong, atol=1e-2)
 
 
@@ -172,8 +172,11 @@ async def test_a_chat_with_a_picture_becomes_a_version_that_learned_from_it(
     for turn in (praised, blamed):
         assert turn.image_spans and close_to(turn.logprobs, logprobs(base, turn), 2e-4)
     with proxy.client() as client:
-        told = ({"turn_id": praised.turn_id, "thumb": "up"}, {"turn_id": blamed.turn_id, "text": "Say it in one word."})
-        for body in told:
+        bodies = (
+            {"turn_id": praised.turn_id, "thumb": "up"},
+            {"turn_id": blamed.turn_id, "text": "Say it in one word."},
+        )
+        for body in bodies:
             assert client.post("/rl/feedback", json=body).status_code == 200
     version = await learned(proxy.settings.replace(lora=served[1]), proxy.journal())
     report = version.metrics
@@ -188,7 +191,7 @@ async def test_a_chat_with_a_picture_becomes_a_version_that_learned_from_it(
 
 
 async def answering(engine: SglangEngine) -> EngineInfo:
-    """What the engine says of itself, once it is done with what the learner asked last: its interpreter takes long."""
+    """Return the engine's info, once it is done with the learner's last request: its interpreter takes long."""
     async with asyncio.timeout(300):
         while True:
             try:

@@ -78,7 +78,7 @@ def client(url: str, checkpoints: Path, how: str = "auto", *, owns: bool = False
 
 @pytest.fixture
 async def proxy(url: str, checkpoints: Path) -> AsyncIterator[SglangEngine]:
-    """The client of a process that only chats, beside the one of SGLang's owner; the base is live again afterwards."""
+    """The client of a process that only chats, next to the one of SGLang's owner; the base is live again afterwards."""
     owner = client(url, checkpoints, owns=True)
     await owner.info()
     engine = client(url, checkpoints)
@@ -89,7 +89,7 @@ async def proxy(url: str, checkpoints: Path) -> AsyncIterator[SglangEngine]:
 
 
 def exact(answer: Answer, seed: int, references: list[Reference]) -> bool:
-    """Whether every token's logprob is that of the version that its span names."""
+    """Return whether every token's logprob is that of the version that its span names."""
     wanted: list[float] = []
     for span in answer.last.versions:
         wanted += references[span.version].score(prompt(12, seed), answer.ids)[span.start : span.end]
@@ -278,7 +278,7 @@ async def test_weights_of_another_shape_are_refused_before_anything_is_held(
     assert refused.value.status == 400 and (await proxy.info()).live == 0
 
 
-async def test_memory_is_lent_while_nobody_asks_and_requests_wait_for_it(
+async def test_memory_is_lent_between_requests_and_requests_wait_for_it(
     url: str, proxy: SglangEngine, checkpoints: Path, references: list[Reference]
 ) -> None:
     """A CPU has nothing to free; what is shown is that SGLang takes the requests in this order."""

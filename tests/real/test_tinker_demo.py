@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServer]:
 
 @pytest.fixture(scope="module")
 def result(server: TinkerServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the demo prints last."""
+    """The last line that the demo prints."""
     options = {
         "backend": "tinker",
         "model": server.base_model,

@@ -55,7 +55,7 @@ CANNOT = {
     "test_top_logprobs_are_the_best_of_the_distribution": NO_TOPS,
     "test_a_continuation_is_scored_like_the_training_forward": f"{NO_TOPS}; see test_a_text_is_scored",
     "test_a_new_version_serves_new_requests_and_those_in_flight_end_on_the_old_one": WHOLE,
-    "test_closing_the_iterator_ends_the_work": "this server goes on with what was abandoned",
+    "test_closing_the_iterator_ends_the_work": "this server continues abandoned requests",
     "test_a_prompt_of_several_thousand_tokens_is_exact": "this server takes minutes for it on two cores",
 }
 
@@ -93,7 +93,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ti
 
 @pytest.fixture(scope="module")
 def adapter(server: TinkerServer, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained version: where it is at the provider, and beside that the same adapter as PEFT writes it."""
+    """A trained version: its place at the provider, and next to it the same adapter as PEFT writes it."""
 
     async def train() -> Path:
         folder = tmp_path_factory.mktemp("trained")
@@ -222,7 +222,7 @@ async def test_versions_swap_under_load_without_a_failed_request(
         assert close_to(answer.logprobs, references[answer.last.version].score(prompt(9, seed), answer.ids))
 
 
-async def test_chat_goes_on_with_the_base_where_the_live_weights_were_removed(
+async def test_chat_continues_with_the_base_when_the_live_weights_were_removed(
     engine: Engine,
     url: str,
     adapter: Path,
@@ -247,8 +247,8 @@ async def test_chat_goes_on_with_the_base_where_the_live_weights_were_removed(
             assert caught.value.status == 400
         info = (await http.get(f"{url}/model_info")).json()
         assert info["live"] == 0 and 121 not in info["versions"]
-        for told in (info["live_error"], info["trouble"]):
-            assert "version 121" in told and "openclaw-rl rollback N" in told
+        for message in (info["live_error"], info["trouble"]):
+            assert "version 121" in message and "openclaw-rl rollback N" in message
         await engine.load(120, str(adapter), live=True)
         answer = await collect(engine.generate(prompt(9), Sampling(max_tokens=20)))
         assert answer.last.version == 120

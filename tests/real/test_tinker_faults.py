@@ -1,5 +1,5 @@
-"""A whole service on Tinker, with a proxy that fails on demand between it and an independent server: chat goes on or is
-told why not, nothing is trained twice, and status says what is wrong in words.
+"""A whole service on Tinker, with a proxy that fails on demand between it and an independent server: chat continues
+or gets the reason why not, nothing is trained twice, and status reports what is wrong in words.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Service:
         return self._http.post("/v1/chat/completions", json=body)
 
     def rate(self, count: int = BATCH) -> None:
-        """Chats that somebody liked, or did not."""
+        """Chats that a user liked, or did not."""
         for number in range(count):
             answer = self.chat()
             assert answer.status_code == 200, answer.text
@@ -116,7 +116,7 @@ class Service:
         return found
 
     def taken(self) -> Counter[str]:
-        """How many versions each sample is in."""
+        """The number of versions that each sample is in."""
         return Counter(str(one) for version in self.versions() for one in version["sample_ids"])
 
     def rejected(self) -> int:
@@ -129,27 +129,27 @@ class Service:
         until(lambda: self.version() > before, seconds, self)
         return self.version()
 
-    def told(self) -> str:
-        """What status says, in one piece."""
+    def status_text(self) -> str:
+        """The status as one text."""
         return str(self.status())
 
 
 def until(condition: Callable[[], Any], seconds: float, service: Service) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, service.told()
+        assert time.monotonic() < deadline, service.status_text()
         time.sleep(0.5)
 
 
 def gradient(body: bytes) -> bool:
-    """Whether a forward-backward request asks for gradients; the library sends forward passes by the same route."""
+    """Return whether a forward-backward request asks for gradients; forward passes come by the same route."""
     request = pb.ForwardBackwardRequest()
     request.ParseFromString(body)
     return not request.forward_only
 
 
 def passes_of(seen: list[Seen], begun: int) -> Counter[str]:
-    """How many gradient passes each model in training was sent since, and took."""
+    """The number of gradient passes that each model in training was sent since, and took."""
     taken: Counter[str] = Counter()
     for one in seen[begun:]:
         if one.path == PASS and one.answer in (0, 200) and gradient(one.body):
@@ -165,7 +165,7 @@ def surviving(seen: list[Seen], begun: int) -> str:
 
 
 def steps_of(seen: list[Seen], begun: int) -> Counter[str]:
-    """How many optimizer steps each model in training was asked for since."""
+    """The number of optimizer steps that each model in training was asked for since."""
     return Counter(one.json()["model_id"] for one in seen[begun:] if one.path == STEP)
 
 
@@ -195,7 +195,7 @@ def test_a_server_that_fails_costs_a_step_that_is_made_again(
 
 
 @pytest.mark.parametrize("path", [PASS, STEP], ids=["a pass", "a step"])
-def test_what_was_done_and_whose_answer_was_lost_is_not_trained_twice(
+def test_a_pass_or_step_whose_answer_was_lost_is_not_trained_twice(
     service: Service, faults: FaultProxy, seen: list[Seen], path: str
 ) -> None:
     begun = len(seen)
@@ -220,7 +220,7 @@ def test_a_connection_that_is_reset_while_a_result_is_waited_for_does_no_harm(
     assert set(steps_of(seen, begun).values()) == {1} and service.rejected() == 0
 
 
-def test_chat_goes_on_while_training_stalls_for_ten_minutes(
+def test_chat_continues_while_training_stalls_for_ten_minutes(
     service: Service, faults: FaultProxy, seen: list[Seen]
 ) -> None:
     before, begun = service.version(), len(seen)
@@ -229,7 +229,7 @@ def test_chat_goes_on_while_training_stalls_for_ten_minutes(
     stalled.wait(seconds=120.0)
     for _ in range(3):
         assert service.chat().status_code == 200
-    until(lambda: "did not answer within" in service.told(), REQUEST_SECONDS + 90, service)
+    until(lambda: "did not answer within" in service.status_text(), REQUEST_SECONDS + 90, service)
     assert service.chat().status_code == 200
     faults.clear()
     until(lambda: service.version() > before, 400, service)
@@ -237,13 +237,13 @@ def test_chat_goes_on_while_training_stalls_for_ten_minutes(
     assert steps_of(seen, begun)[surviving(seen, begun)] == 1
 
 
-def test_an_expired_key_is_told_in_words_and_nothing_is_lost(service: Service, faults: FaultProxy) -> None:
+def test_an_expired_key_is_reported_in_words_and_nothing_is_lost(service: Service, faults: FaultProxy) -> None:
     before = service.version()
     service.rate(BATCH - 1)
     faults.answer(401, body='{"detail": "the key has expired"}')
     refused = service.chat()
     assert refused.status_code == 503 and "TINKER_API_KEY" in refused.text, refused.text
-    until(lambda: "TINKER_API_KEY" in service.told(), 60, service)
+    until(lambda: "TINKER_API_KEY" in service.status_text(), 60, service)
     faults.clear()
     until(lambda: service.chat().status_code == 200, 120, service)
     service.rate(1)
@@ -256,25 +256,25 @@ def test_a_key_that_expires_while_a_step_is_made_leaves_its_batch_waiting(servic
     expired = faults.answer(401, on=STEP, body='{"detail": "the key has expired"}')
     service.rate()
     expired.wait(seconds=120.0)
-    until(lambda: "TINKER_API_KEY" in service.told(), 60, service)
+    until(lambda: "TINKER_API_KEY" in service.status_text(), 60, service)
     assert service.chat().status_code == 200
     faults.clear()
     until(lambda: service.version() > before, 400, service)
     assert service.rejected() == 0
 
 
-def test_an_account_without_credit_is_told_and_waits(service: Service, faults: FaultProxy) -> None:
+def test_an_account_without_credit_is_reported_and_waits(service: Service, faults: FaultProxy) -> None:
     before = service.version()
     broke = faults.answer(402, on=PASS, body='{"detail": "add a payment method"}')
     service.rate()
     broke.wait(seconds=120.0)
-    until(lambda: "credit" in service.told(), 60, service)
+    until(lambda: "credit" in service.status_text(), 60, service)
     assert service.chat().status_code == 200
     faults.clear()
     until(lambda: service.version() > before, 400, service)
 
 
-def test_a_server_that_cannot_be_reached_is_told_and_comes_back(service: Service, faults: FaultProxy) -> None:
+def test_a_server_that_cannot_be_reached_is_reported_and_comes_back(service: Service, faults: FaultProxy) -> None:
     faults.refuse()
     refused = service.chat()
     assert refused.status_code == 503 and "cannot be reached" in refused.text, refused.text

@@ -41,5 +41,5 @@ def test_the_contract_holds_with_the_older_client(suite: str, tmp_path: Path) ->
 def test_it_is_the_older_client() -> None:
     python = environment("tinker_old") / "bin" / "python"
     program = "import tinker; print(tinker.__version__)"
-    told = subprocess.run([str(python), "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert told.stdout.strip() == "0.24.1", told.stderr
+    done = subprocess.run([str(python), "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "0.24.1", done.stderr

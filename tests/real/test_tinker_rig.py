@@ -1,4 +1,4 @@
-"""What the Tinker-compatible server promises to the tests that use it: the same to both Tinker clients, and training to
+"""Promises of the Tinker-compatible server to the tests that use it: the same to both Tinker clients, and training to
 Fireworks'. One of these tests runs those of a client again, with the older one.
 """
 
@@ -41,7 +41,7 @@ STEP = 1e-3
 
 
 def done(future: Any) -> Any:
-    """What a call gives: a future of it in the newer client, itself in the older."""
+    """The result of a call: of a future in the newer client, itself in the older."""
     return future.result() if hasattr(future, "result") else future
 
 
@@ -89,7 +89,7 @@ def client(server: TinkerServer) -> Iterator[Client]:
     yield client
     if hasattr(client.service, "close"):
         client.service.close("success").result()
-    else:  # its models would keep their slots until nobody has heard of it for some time
+    else:  # its models would keep their slots until it has been silent for some time
         httpx.post(f"{server.url}/api/v1/sessions/{client.service.holder.get_session_id()}/finish").raise_for_status()
         client.service.holder.close()
 
@@ -132,9 +132,9 @@ def step(training: Any, loss: str = "cross_entropy", **adam: float) -> None:
 def score(samplers: Sequence[Any]) -> list[NDArray[np.float64]]:
     """The answer's logprobs to each, asked together."""
     full = tinker.ModelInput.from_ints(PROMPT + ANSWER)
-    told = [future.result() for future in [sampler.compute_logprobs(full) for sampler in samplers]]
-    assert all(len(values) == len(PROMPT + ANSWER) and values[0] is None for values in told)
-    return [np.array(values[-len(ANSWER) :]) for values in told]
+    replies = [future.result() for future in [sampler.compute_logprobs(full) for sampler in samplers]]
+    assert all(len(values) == len(PROMPT + ANSWER) and values[0] is None for values in replies)
+    return [np.array(values[-len(ANSWER) :]) for values in replies]
 
 
 def params(**changes: Any) -> Any:
@@ -152,7 +152,7 @@ def test_a_client_trains_with_every_loss(client: Client, loss: str) -> None:
     assert forward(training).sum() > before.sum() + 1.0
 
 
-def test_a_client_samples_old_versions_together_while_training_goes_on(client: Client) -> None:
+def test_a_client_samples_old_versions_together_during_training(client: Client) -> None:
     training = client.train()
     paths, trained = [], [forward(training)]
     for name in ("v1", "v2"):
@@ -163,8 +163,8 @@ def test_a_client_samples_old_versions_together_while_training_goes_on(client: C
     for sampler, expected in zip(samplers, trained, strict=True):  # one after the other
         np.testing.assert_allclose(score([sampler])[0], expected, atol=1e-3)
     order = [2, 0, 1, 1, 2, 0]
-    for told, place in zip(score([samplers[place] for place in order]), order, strict=True):  # in one batch
-        np.testing.assert_allclose(told, trained[place], atol=1e-3)
+    for scored, place in zip(score([samplers[place] for place in order]), order, strict=True):  # in one batch
+        np.testing.assert_allclose(scored, trained[place], atol=1e-3)
     np.testing.assert_array_equal(forward(training), trained[-1])
     step(training)
     assert forward(training).sum() > trained[-1].sum()
@@ -178,14 +178,14 @@ def test_a_client_samples_more_versions_than_there_are_slots(client: Client) -> 
         paths.append(training.save_weights_for_sampler(f"v{number}").result().path)
         trained.append(forward(training))
     samplers = [client.sampler(path) for path in paths]
-    for told, expected in zip(score(samplers), trained, strict=True):
-        np.testing.assert_allclose(told, expected, atol=1e-3)
+    for scored, expected in zip(score(samplers), trained, strict=True):
+        np.testing.assert_allclose(scored, expected, atol=1e-3)
     score(samplers[-1:])
     step(training, weight_decay=100.0)  # of the one in training, not of the one sampled last
     np.testing.assert_allclose(score(samplers[-1:])[0], trained[-1], atol=1e-3)
 
 
-def test_a_client_goes_on_from_a_saved_state(client: Client) -> None:
+def test_a_client_continues_from_a_saved_state(client: Client) -> None:
     training = client.train()
     step(training)
     saved = training.save_state("state").result().path
@@ -195,7 +195,7 @@ def test_a_client_goes_on_from_a_saved_state(client: Client) -> None:
     np.testing.assert_allclose(forward(resumed), forward(training), atol=1e-4)
 
 
-def test_a_client_gets_answers_that_end_where_they_are_told(client: Client) -> None:
+def test_a_client_gets_answers_that_end_where_it_asked(client: Client) -> None:
     sampler, prompt = client.sampler(), tinker.ModelInput.from_ints(PROMPT)
 
     def sample(**changes: Any) -> Any:
@@ -222,7 +222,7 @@ def test_a_client_gets_sense_from_the_policy_that_ships(client: Client) -> None:
     assert answer.sequences[0].tokens[-1] == end
 
 
-def test_a_client_is_told_what_is_offered(client: Client) -> None:
+def test_a_client_sees_the_offered_models(client: Client) -> None:
     (offered,) = client.service.get_server_capabilities().supported_models
     assert (offered.model_name, offered.max_context_length) == (client.server.base_model, 32768)
 
@@ -249,8 +249,8 @@ def test_a_client_downloads_an_adapter(client: Client, tmp_path: Path) -> None:
     model = peft.PeftModel.from_pretrained(base, str(tmp_path))
     with torch.no_grad():
         logits = model(torch.tensor([PROMPT + ANSWER])).logits[0, len(PROMPT) - 1 : -1]
-    told = torch.log_softmax(logits, -1).gather(1, torch.tensor(ANSWER)[:, None])[:, 0]
-    np.testing.assert_allclose(told.numpy(), forward(training), atol=1e-2)
+    expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(ANSWER)[:, None])[:, 0]
+    np.testing.assert_allclose(expected.numpy(), forward(training), atol=1e-2)
 
 
 def test_a_client_cannot_sample_a_checkpoint_that_it_deleted(client: Client) -> None:
@@ -273,7 +273,7 @@ def test_models_whose_session_is_closed_make_room_and_leave_their_checkpoints(se
     client.service.close("success").result()
 
 
-def test_fireworks_trains_and_goes_on_from_a_saved_state(server: TinkerServer) -> None:
+def test_fireworks_trains_and_continues_from_a_saved_state(server: TinkerServer) -> None:
     sdk = pytest.importorskip("fireworks.training.sdk")
     from fireworks.training.sdk import types
 
@@ -284,20 +284,20 @@ def test_fireworks_trains_and_goes_on_from_a_saved_state(server: TinkerServer) -
         training.forward_backward([datum(loss, types)], loss).result()
         training.optim_step(types.AdamParams(learning_rate=STEP)).result()
 
-    def told() -> NDArray[np.float64]:
+    def answer_logprobs() -> NDArray[np.float64]:
         return logprobs(training.forward([datum("cross_entropy", types)], "cross_entropy").result())
 
-    before = told()
+    before = answer_logprobs()
     update("importance_sampling")
     training.save_state("fireworks").result()
-    saved = told()
+    saved = answer_logprobs()
     assert saved.sum() > before.sum()
     for loss in ("ppo", "cispo"):
         update(loss)
-    assert told().sum() > saved.sum()
+    assert answer_logprobs().sum() > saved.sum()
     assert "sampler_weights/published" in training.save_weights_for_sampler("published").result().path
     training.load_state_with_optimizer("fireworks").result()
-    np.testing.assert_allclose(told(), saved, atol=1e-4)
+    np.testing.assert_allclose(answer_logprobs(), saved, atol=1e-4)
     training.unload_model().result()
     service.close()
 

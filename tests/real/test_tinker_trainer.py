@@ -102,10 +102,10 @@ async def test_an_advantage_moves_an_answer_in_its_direction(
     assert (after - before) * reward > 0.01
 
 
-async def test_a_killed_trainer_goes_on_with_the_optimizer(
+async def test_a_killed_trainer_continues_with_the_optimizer(
     make: Make, server: TinkerServer, policy: Path, tmp_path: Path
 ) -> None:
-    """One process makes a step, saves and kills itself; another goes on as if nothing had been."""
+    """One process makes a step, saves and kills itself; another continues as if nothing had been."""
     (tmp_path / "killed").mkdir()
     program = (
         "import asyncio, os, signal\n"
@@ -143,7 +143,7 @@ async def test_a_killed_trainer_goes_on_with_the_optimizer(
     assert abs(found[0] - found[2]) > 1e-4
 
 
-async def test_what_is_exported_is_what_is_trained(make: Make, policy: Path, tmp_path: Path) -> None:
+async def test_an_exported_model_is_the_trained_one(make: Make, policy: Path, tmp_path: Path) -> None:
     trainer = make()
     assert isinstance(trainer, CloudTrainer)
     await trainer.step([sample(1, hints=0, reward=1.0)], RECIPE)

@@ -1,5 +1,5 @@
-"""Figures of every step to the real Weights & Biases library: offline as it writes them to disk, and what happens when
-nobody can be reached.
+"""Figures of every step to the real Weights & Biases library: offline as it writes them to disk, and its errors when
+no server can be reached.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def records(data):  # LevelDB's log format, behind a header of seven bytes
 
 found = []
 for record in records(open({file!r}, "rb").read()):
-    told = pb.Record()
-    told.ParseFromString(record)
-    kind = told.WhichOneof("record_type")
+    parsed = pb.Record()
+    parsed.ParseFromString(record)
+    kind = parsed.WhichOneof("record_type")
     if kind == "history":
         found.append([kind, {{item.key or ".".join(item.nested_key): json.loads(item.value_json)
-                              for item in told.history.item}}])
+                              for item in parsed.history.item}}])
     else:
-        found.append([kind, str(told)])
+        found.append([kind, str(parsed)])
 print(json.dumps(found))
 """
 
@@ -123,9 +123,9 @@ def journal_with(data: Path, *numbers: int) -> None:
 def runs(data: Path, packages: str) -> Iterator[list[list[Any]]]:
     """The records of each process that wrote to the run, in order."""
     for file in sorted(data.glob("wandb/offline-run-*/*.wandb")):
-        told = python(READ.format(packages=packages, file=str(file)))
-        assert told.returncode == 0, told.stderr
-        yield json.loads(told.stdout)
+        done = python(READ.format(packages=packages, file=str(file)))
+        assert done.returncode == 0, done.stderr
+        yield json.loads(done.stdout)
 
 
 def test_offline_every_step_is_written_once_and_nothing_but_figures(tmp_path: Path, packages: str) -> None:
@@ -137,9 +137,9 @@ def test_offline_every_step_is_written_once_and_nothing_but_figures(tmp_path: Pa
         ((), "", 0),
     ):
         journal_with(tmp_path, *numbers)
-        told = python(REPORT.format(packages=packages, data=str(tmp_path), kill=kill), **offline)
-        assert told.returncode == (-signal.SIGKILL if kill else 0), told.stderr
-        assert told.stdout.split() == [str(written)]
+        done = python(REPORT.format(packages=packages, data=str(tmp_path), kill=kill), **offline)
+        assert done.returncode == (-signal.SIGKILL if kill else 0), done.stderr
+        assert done.stdout.split() == [str(written)]
         if kill:
             time.sleep(3.0)  # W&B's own process notices that ours is gone, and finishes
     found = list(runs(tmp_path, packages))
@@ -151,7 +151,7 @@ def test_offline_every_step_is_written_once_and_nothing_but_figures(tmp_path: Pa
     everything = "".join(file.read_bytes().decode("latin-1") for file in tmp_path.rglob("*.wandb"))
     for private in ("secret-key", str(ROOT), str(tmp_path)):
         assert private not in everything, private
-    named = [told for records in found for _, told in records if 'host: "' in str(told)]
+    named = [content for records in found for _, content in records if 'host: "' in str(content)]
     assert not named, named
     kinds = {kind for records in found for kind, _ in records}
     assert not kinds & {"stats", "files", "output", "output_raw"}, kinds
@@ -165,16 +165,16 @@ def test_a_server_that_is_not_there_is_an_error_in_words(tmp_path: Path, package
         "import openclaw_rl.learner.reporting.wandb as w; w.INIT_SECONDS = 3.0\nasyncio.run(main())",
     )
     key = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9", "HOME": str(tmp_path)}
-    told = python(program, **key)
-    assert "openclaw_rl.learner.reporting.report.SinkError: W&B:" in told.stderr and "\nKeyError" not in told.stderr
-    told = python(program, HOME=str(tmp_path))
-    assert "SinkError: W&B: UsageError: No API key" in told.stderr
+    done = python(program, **key)
+    assert "openclaw_rl.learner.reporting.report.SinkError: W&B:" in done.stderr and "\nKeyError" not in done.stderr
+    done = python(program, HOME=str(tmp_path))
+    assert "SinkError: W&B: UsageError: No API key" in done.stderr
     journal = Journal(tmp_path / "journal.db")
     assert journal.get_control("reported to wandb", "0") == "0", "it is tried again"
     journal.close()
 
 
-async def test_a_service_learns_on_while_nobody_takes_its_figures(
+async def test_a_service_learns_on_without_a_server_for_its_figures(
     tmp_path: Path, packages: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")

@@ -1,4 +1,4 @@
-"""The environments of foreign programs, one a folder beside this file: what `make test-real` makes and the tests use.
+"""The environments of foreign programs, one a folder next to this file: `make test-real` makes and the tests use them.
 
 `python -m tests.rigs.environments` makes those that are missing or whose pins have changed, in `.cache/rigs/NAME`. One
 that cannot be made does not stop the others: why is written down, and the tests that need it are skipped with it.
@@ -42,7 +42,7 @@ class Environment(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """The folder of the environment."""
         return MADE / self.name
 
     @property
@@ -116,8 +116,8 @@ def environment(name: str) -> Path:
     """The folder of the environment `name`; skips the test, saying why, where it is not there."""
     wanted = ENVIRONMENTS[name]
     if not wanted.stamp.exists():
-        told = wanted.folder / REASON
-        why = told.read_text() if told.exists() else "`make test-real` makes it"
+        reason = wanted.folder / REASON
+        why = reason.read_text() if reason.exists() else "`make test-real` makes it"
         pytest.skip(f"the environment {name} is not there: {why}")
     return wanted.folder
 

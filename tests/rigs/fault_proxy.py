@@ -1,4 +1,4 @@
-"""An HTTP proxy between a client and a server that fails as it is told to. It runs on a thread of its own, for tests of
+"""An HTTP proxy between a client and a server that fails on demand. It runs on a thread of its own, for tests of
 either kind: `with FaultProxy(server_url) as proxy`, and the client is given `proxy.url`.
 
     proxy.answer(429, on="asample", times=2, headers={"Retry-After": "1"})
@@ -34,7 +34,7 @@ SECONDS = 600.0
 _CALL_SECONDS = 30.0
 _HOST = "127.0.0.1"
 _OF_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length", "te", "upgrade"}
-"""Headers of one connection only (RFC 9110 section 7.6.1), and the length, which is written anew."""
+"""Headers of one connection only (RFC 9110 section 7.6.1), and the length, which is computed again."""
 _NONE_OF_ITS_OWN = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 Forward = Callable[[], Awaitable[web.Response | None]]
@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 @dataclass
 class Rule:
-    """What is done to requests whose path contains `on`, and whose body is `of` the right kind: to all, or to the next
-    `times`. `met`: how many so far.
+    """A fault for requests whose path contains `on`, and whose body is `of` the right kind: for all, or for the next
+    `times`. `met`: the number so far.
     """
 
     fault: Fault
@@ -57,7 +57,7 @@ class Rule:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def takes(self, path: str, body: bytes) -> bool:
-        """Whether it decides about this request; if so it has met one more."""
+        """Return whether it decides about this request; if so it has met one more."""
         with self._changed:
             if self.on not in path or (self.times and self.met >= self.times) or not self.of(body):
                 return False
@@ -103,12 +103,12 @@ class FaultProxy:
         self._client: aiohttp.ClientSession | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
-        # Keeps the port while connections are refused: it is bound, and nobody listens.
+        # Keeps the port while connections are refused: it is bound, and nothing listens.
         self._port = self._socket(0)
 
     @property
     def url(self) -> str:
-        """What the client is given; without a path."""
+        """The URL that the client is given; without a path."""
         return f"http://{_HOST}:{self._port.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -209,7 +209,7 @@ class FaultProxy:
         answer = await (rule.fault(forward) if rule else forward())
         if answer is None:
             _reset(request)
-            return web.Response(status=500)  # nobody is there to receive it
+            return web.Response(status=500)  # no client is there to receive it
         seen.answer = answer.status
         self.answered[request.path] += 1
         return answer
@@ -225,12 +225,14 @@ class FaultProxy:
                 content = await answer.read()
         except aiohttp.ClientConnectionError:
             return None
-        told = [(name, value) for name, value in answer.headers.items() if name.lower() not in _OF_CONNECTION]
-        return web.Response(status=answer.status, body=content, headers=dict(told))
+        response_headers = [
+            (name, value) for name, value in answer.headers.items() if name.lower() not in _OF_CONNECTION
+        ]
+        return web.Response(status=answer.status, body=content, headers=dict(response_headers))
 
     async def _open(self) -> None:
         if self._client is None:
-            # Bodies go on as they came, compressed or not.
+            # Bodies are passed on as they came, compressed or not.
             self._client = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=SECONDS),
                 auto_decompress=False,

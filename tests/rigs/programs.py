@@ -1,4 +1,4 @@
-"""How foreign programs are run: a server until a block ends, a command until it is done."""
+"""Running of foreign programs: a server until a block ends, a command until it is done."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def running(
 
 
 def output_of(command: Sequence[str], folder: Path, variables: Mapping[str, str], seconds: float) -> str:
-    """What a command writes that needs nobody to type; fails with all that it says if it fails."""
+    """Run a command without a keyboard and return its output; if it fails, raise with all of its output."""
     done = subprocess.run(
         command,
         cwd=folder,

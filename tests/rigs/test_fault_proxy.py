@@ -105,7 +105,7 @@ def test_a_reset_connection_tells_the_client_nothing(proxy: FaultProxy, client: 
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_stalled_request_goes_on_when_the_time_is_over(proxy: FaultProxy, client: httpx.Client, after: bool) -> None:
+def test_a_stalled_request_continues_after_its_time(proxy: FaultProxy, client: httpx.Client, after: bool) -> None:
     proxy.stall(0.3, times=1, after=after)
     began = time.monotonic()
     assert client.post("/a", content=b"x").content == b"x"
@@ -113,7 +113,7 @@ def test_a_stalled_request_goes_on_when_the_time_is_over(proxy: FaultProxy, clie
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_what_is_stalled_wakes_when_the_rules_are_cleared(proxy: FaultProxy, after: bool) -> None:
+async def test_a_stalled_request_wakes_when_the_rules_are_cleared(proxy: FaultProxy, after: bool) -> None:
     rule = proxy.stall(600.0, after=after)
     async with httpx.AsyncClient(base_url=proxy.url, timeout=20.0, trust_env=False) as client:
         waiting = asyncio.create_task(client.post("/a", content=b"x"))

@@ -27,8 +27,8 @@ from tests.rigs.environments import clean_environment, environment
 from tests.rigs.programs import output_of
 
 SECONDS = 120.0
-NO_CALLS_BESIDE = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
-"""Ends what it does beside the conversation: titles, suggestions, telemetry, updates."""
+NO_EXTRA_CALLS = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+"""Switches off its requests beyond the conversation: titles, suggestions, telemetry, updates."""
 _STYLE = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[=>()][0-9A-B]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _ENTER = b"\r"
 
@@ -61,9 +61,9 @@ class ClaudeCode:
         (folder / ".claude.json").write_text(json.dumps(known))
 
     def ask(self, words: str, *options: str) -> Any:
-        """What it reports of one task, done without asking anybody."""
+        """Run one task without questions, and return the report."""
         command = [self.program, "-p", words, "--output-format", "json", *options, "--allowedTools", "Read Bash Agent"]
-        report = json.loads(output_of(command, self.work, self.variables | NO_CALLS_BESIDE, SECONDS))
+        report = json.loads(output_of(command, self.work, self.variables | NO_EXTRA_CALLS, SECONDS))
         assert not report["is_error"], report
         return report
 
@@ -86,7 +86,7 @@ class ClaudeCode:
 
 
 class Terminal:
-    """What a program shows in a terminal, and what is typed there."""
+    """A program's screen in a terminal, and its keyboard."""
 
     def __init__(self, descriptor: int) -> None:
         self.shown = b""
@@ -128,5 +128,5 @@ class Terminal:
 
 
 def _squeezed(text: str) -> str:
-    """Text without the blanks, which terminals are told as movements."""
+    """Text without the blanks, which terminals get as movements."""
     return "".join(text.split())

@@ -13,7 +13,7 @@ SITE = Path(__file__).parent / "site"
 
 
 def shimmed() -> bool:
-    """Whether this process, and those it starts, answer for CUDA."""
+    """Return whether this process, and those it starts, answer for CUDA."""
     return str(SITE) in os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
 

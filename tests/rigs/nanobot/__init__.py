@@ -22,9 +22,9 @@ class Nanobot:
         self.run("onboard")
 
     def run(self, *arguments: str) -> str:
-        """What one of its commands writes."""
+        """Run one of its commands and return the output."""
         return output_of([self._program, *arguments], self._home, self.variables, SECONDS)
 
     def ask(self, words: str, session: str = "cli:direct") -> str:
-        """What it answers to a person, in a session."""
+        """Return its answer to a person, in a session."""
         return self.run("agent", "--message", words, "--session", session, "--no-markdown")

@@ -57,7 +57,7 @@ class OpenClaw:
         self.configuration.write_text(json.dumps(configuration))
 
     def run(self, *arguments: str) -> str:
-        """What a command of its program writes."""
+        """Run a command of its program and return the output."""
         return output_of([*self._command, *arguments], self.workspace, self.variables, TURN_SECONDS)
 
     @contextmanager
@@ -68,7 +68,7 @@ class OpenClaw:
             yield process
 
     def ask(self, words: str, user: str, agent: str = "main") -> str:
-        """What an agent (`AGENTS`) answers to a person called `user`, who has one session with it."""
+        """Return the answer of an agent (`AGENTS`) to a person called `user`, who has one session with it."""
         response = httpx.post(
             f"{self.url}/v1/chat/completions",
             headers={"authorization": f"Bearer {TOKEN}"},

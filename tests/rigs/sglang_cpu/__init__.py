@@ -27,7 +27,7 @@ ON_A_CPU = (
     "--sleep-on-idle",  # its scheduler would keep a core busy with waiting
     *("--max-total-tokens", "65536", "--max-running-requests", "8", "--mem-fraction-static", "0.3"),
 )
-"""What SGLang has to be told on a machine without a GPU, beside what is to be served."""
+"""SGLang's arguments on a machine without a GPU, except the model to serve."""
 LORA = (
     *("--enable-lora", "--max-lora-rank", "16", "--max-loras-per-batch", "6", "--lora-backend", "torch_native"),
     *("--lora-target-modules", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
@@ -38,7 +38,7 @@ START_SECONDS = 480.0  # importing everything that it imports takes one core a m
 
 
 def program() -> list[str]:
-    """What starts it, before its arguments. Raises `RuntimeError` where it is not installed."""
+    """The command that starts it, before its arguments. Raises `RuntimeError` where it is not installed."""
     python = ENVIRONMENT / "bin" / "python"
     if not python.exists():
         raise RuntimeError(f"{ENVIRONMENT} is not there: `make test-real` makes it")

@@ -113,7 +113,7 @@ def gated_delta_rule(
     cu_seqlens: torch.Tensor,
     **_: Any,
 ) -> tuple[torch.Tensor, None, None]:
-    """What `chunk_gated_delta_rule` computes, token by token (Gated Delta Networks, arXiv 2412.06464, equation 10):
+    """Compute `chunk_gated_delta_rule` token by token (Gated Delta Networks, arXiv 2412.06464, equation 10):
     `q`, `k` `[1, T, heads, K]`, `v` `[1, T, value heads, V]`, the log of the decay and `beta` `[1, T, value heads]`;
     states `[slots, value heads, V, K]` are changed in place.
     """
@@ -139,7 +139,7 @@ def exp(x):  # type: ignore[no-untyped-def]  # Triton takes annotations for type
 
 
 def is_hybrid(arguments: list[str]) -> bool:
-    """Whether the model on the command line has gated delta nets."""
+    """Return whether the model on the command line has gated delta nets."""
     if "--model-path" not in arguments:
         return False
     config = Path(arguments[arguments.index("--model-path") + 1]) / "config.json"

@@ -67,11 +67,11 @@ class HostEnvironment(BaseEnvironment):
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            told, error = await asyncio.wait_for(process.communicate(), timeout_sec or TMUX_SECONDS)
+            output, error = await asyncio.wait_for(process.communicate(), timeout_sec or TMUX_SECONDS)
         except TimeoutError:
             process.kill()
             return ExecResult(stdout="", stderr="timed out", return_code=124)
-        return ExecResult(stdout=told.decode(), stderr=error.decode(), return_code=process.returncode or 0)
+        return ExecResult(stdout=output.decode(), stderr=error.decode(), return_code=process.returncode or 0)
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         target = self._place(target_path)

@@ -43,7 +43,7 @@ class Load(BaseModel):
 
 
 class Cancelled(BaseModel):
-    """A request that nobody waits for any more."""
+    """A request that no client waits for any more."""
 
     request_id: str
 
@@ -123,7 +123,7 @@ async def _names(request: Request) -> dict[str, list[str]]:
 
 
 def _file(request: Request, run: str, kind: str, name: str) -> Path:
-    """Where a checkpoint is. Raises `HTTPException` 404 for what is none."""
+    """The folder of a checkpoint. Raises `HTTPException` 404 for what is none."""
     base = Path(request.app.state.engine_config.checkpoints_base) / run
     places = {
         "weights": base / f"{name}.tar.gz",

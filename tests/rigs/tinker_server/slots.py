@@ -1,7 +1,7 @@
 """SkyRL's engine with a slot of its own for every set of weights that is sampled from.
 
 SkyRL 0.3.0 loads a sampler checkpoint over the adapter of the model in training that it came from
-(`JaxBackendImpl.load_sampler_weights`): training would go on from old weights as soon as an old version is sampled,
+(`JaxBackendImpl.load_sampler_weights`): training would continue from old weights as soon as an old version is sampled,
 and two versions cannot be in one batch. Here each (model, checkpoint) is loaded into a slot that no model in training
 has; the one sampled longest ago makes room. So checkpoints outlive their models, as they do at Tinker.
 
@@ -97,11 +97,11 @@ class Slots(JaxBackend):
             for version in zip(prepared_batch.all_model_ids, prepared_batch.all_checkpoint_ids, strict=True)
         ]
 
-    def _slot(self, version: Version, path: str, beside: Iterable[Version]) -> int:
+    def _slot(self, version: Version, path: str, in_use: Iterable[Version]) -> int:
         if version not in self.versions:
             empty = self.free - set(self.versions.values())
             if not empty:
-                oldest = next(held for held in self.versions if held not in beside)
+                oldest = next(held for held in self.versions if held not in in_use)
                 empty = {self.versions.pop(oldest)}
             # The highest: models in training take the lowest.
             self.versions[version] = self._load(path, max(empty))

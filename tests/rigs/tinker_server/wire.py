@@ -2,7 +2,7 @@
 as they are. An ASGI application around its own; it translates what is on the wire, and no number is made here.
 
 The newer client sends passes as protobuf, takes results of passes and samples as protobuf only, and expects an id for
-each answer when it submits. To every client the logprobs of a prompt are told from its first token on, which has none.
+each answer when it submits. To every client the logprobs of a prompt are sent from its first token on, which has none.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def shimmed(application: Application) -> Application:
         elif status == 200 and path == RESULT:
             answer, kind = _result(json.loads(answer), PROTOBUF in headers.get(b"accept", b""))
         length = str(len(answer)).encode()
-        told = [(b"content-type", kind), (b"content-length", length)]
-        await send({"type": "http.response.start", "status": status, "headers": told})
+        response_headers = [(b"content-type", kind), (b"content-length", length)]
+        await send({"type": "http.response.start", "status": status, "headers": response_headers})
         await send({"type": "http.response.body", "body": answer})
 
     return shim

@@ -55,7 +55,7 @@ def answer_for_cuda() -> None:
     torch.cuda.current_device = lambda: cpu  # type: ignore[assignment, return-value]
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_, **__: None  # type: ignore[assignment]
     torch.cuda.stream = lambda *_: contextlib.nullcontext()  # type: ignore[assignment]
-    # The CPU's random state is kept and set beside the one of CUDA: here that is the same one.
+    # The CPU's random state is kept and set with the one of CUDA: here that is the same one.
     torch.cuda.random.get_rng_state = lambda device="cuda": torch.get_rng_state()
     torch.cuda._lazy_call = lambda *_, **__: None
 
