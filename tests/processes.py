@@ -49,7 +49,7 @@ class Engine:
 
 @dataclass
 class Proxy:
-    """A running proxy; `url` has no path. `journal()` opens its journal beside it."""
+    """A running proxy; `url` has no path. `journal()` opens its journal in this process."""
 
     url: str
     key: str
@@ -118,7 +118,7 @@ def _without_slipcover() -> dict[str, str]:
 
 
 def _measured() -> list[str]:
-    """What has a process tell which lines it ran, when it ends by itself or by SIGTERM."""
+    """Arguments with which a process reports the lines it ran, when it ends by itself or by SIGTERM."""
     return ["-m", "slipcover", "--json", "--out", f"{COVERAGE}/{uuid.uuid4().hex}.json"] if COVERAGE else []
 
 

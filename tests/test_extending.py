@@ -1,4 +1,4 @@
-"""The whole service with code of one's own in it, as docs/extending.md starts it."""
+"""The whole service with a user's own code in it, as docs/extending.md starts it."""
 
 from __future__ import annotations
 

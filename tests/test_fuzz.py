@@ -1,4 +1,4 @@
-"""Requests that nobody would write, and some that clients do, over every dialect and the control routes.
+"""Requests that no client would write, and some that clients do, over every dialect and the control routes.
 
 Whatever is sent: never a 5xx, never silence, always an error in the dialect's own shape, and every answer that was
 acknowledged is in the journal. A run takes seconds; by hand, `FUZZ_SECONDS=600 pytest tests/test_fuzz.py`
@@ -64,7 +64,7 @@ def tell(text: str) -> None:
 
 
 def paths(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in a JSON value something can be changed."""
+    """The places in a JSON value at which something can be changed."""
     if here:
         yield here
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -172,12 +172,12 @@ class Fuzzed:
 
 
 def kept(headers: dict[str, str]) -> bool:
-    """Whether the client lets its turn be kept."""
+    """Return whether the client lets its turn be kept."""
     return headers.get("x-rl-train", "").lower() not in ("never", "no", "off", "false", "0")
 
 
 def ended(path: str, response: httpx.Response) -> bool:
-    """Whether an answer came with its end; one that is streamed ends well, or with an error that says why."""
+    """Return whether an answer came with its end; one that is streamed ends well, or with an error that says why."""
     if not response.headers["content-type"].startswith("text/event-stream"):
         return True
     last = response.text.rstrip().rpartition("\n\n")[2]

@@ -41,8 +41,8 @@ class Logged:
 
 class LoggedEngine:
     """The engine's HTTP face. `log` holds answers by request id, which is the turn's without its prefix. `constrains`:
-    it says that it can hold answers to a schema; what it is told to answer has to keep to one then. `owns_up`: it says
-    of what it was told to answer that this was forced, so that nobody trains on it.
+    it says that it can hold answers to a schema; a scripted answer has to keep to one then. `owns_up`: it says of a
+    scripted answer that this was forced, so that it is not trained on.
     """
 
     def __init__(self, real: str, policy: Path) -> None:
@@ -55,18 +55,18 @@ class LoggedEngine:
         self._hung_up = threading.Semaphore(0)
 
     def say(self, *answers: str | int, to: str = "") -> None:
-        """What the next requests are answered: a text, `ENDLESS`, `BROKEN` (off after three tokens), or the HTTP status
-        of a refusal. With `to`, the next requests whose prompt has these words in it.
+        """Set the answers to the next requests: a text, `ENDLESS`, `BROKEN` (off after three tokens), or the HTTP
+        status of a refusal. With `to`, the next requests whose prompt has these words in it.
         """
         self._script += [(to, answer) for answer in answers]
 
     def wait_for_hang_up(self) -> None:
         """Return once the proxy has hung up on an answer."""
-        assert self._hung_up.acquire(timeout=DEADLINE), "nobody hung up"
+        assert self._hung_up.acquire(timeout=DEADLINE), "no client hung up"
 
     def agrees(self, turn: Turn) -> bool:
-        """Whether a turn holds exactly the tokens and logprobs of this log; where stop strings were asked for, their
-        beginning, as the proxy hangs up at one while the engine is already further.
+        """Return whether a turn holds exactly the tokens and logprobs of this log; where stop strings were asked for,
+        their beginning, as the proxy hangs up at one while the engine is already further.
         """
         logged = self.log[turn.turn_id.removeprefix("turn_")]
         end = len(turn.response_ids) if turn.sampling.stop else None
@@ -119,10 +119,10 @@ class LoggedEngine:
             aiohttp.ClientSession() as session,
             session.request(request.method, self._real + request.path, data=data) as real,
         ):
-            told = await real.read()
+            content = await real.read()
             if self.constrains and request.path == "/model_info":
-                told = json.dumps({**json.loads(told), "constrains": True}).encode()
-            return web.Response(body=told, status=real.status, content_type=real.content_type)
+                content = json.dumps({**json.loads(content), "constrains": True}).encode()
+            return web.Response(body=content, status=real.status, content_type=real.content_type)
 
     async def _speak(self, said: str, logged: Logged, response: web.StreamResponse) -> None:
         if said == ENDLESS:

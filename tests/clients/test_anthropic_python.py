@@ -99,7 +99,7 @@ def test_thinking_is_a_block_that_can_be_sent_back(
 
 
 @BOTH
-def test_stop_sequences_are_told(anthropic_client: anthropic.Anthropic, captured: Captured, stream: bool) -> None:
+def test_stop_sequences_are_reported(anthropic_client: anthropic.Anthropic, captured: Captured, stream: bool) -> None:
     captured.engine.say("One, two, three, four.")
     message = ask(anthropic_client, stream, [user(f"Count. ({stream})")], stop_sequences=["five", "three"])
     assert (text_of(message), message.stop_reason, message.stop_sequence) == ("One, two,", "stop_sequence", "three")
@@ -188,7 +188,7 @@ def test_tokens_are_counted_as_they_are_rendered(anthropic_client: anthropic.Ant
     assert counted.input_tokens == len(captured.turn(message.id).prompt_ids)
 
 
-def test_what_the_program_says_in_the_middle_is_nobodys_reaction(
+def test_words_of_the_program_in_the_middle_are_no_reaction(
     anthropic_client: anthropic.Anthropic, captured: Captured
 ) -> None:
     captured.engine.say("Bed 3.", "Bed 4.")

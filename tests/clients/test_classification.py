@@ -32,7 +32,7 @@ CALL = 'Let me look.\n<tool_call>\n{"name": "read_file", "arguments": {"path": "
 RULES = "\nYou look after a garden's papers."
 
 
-def told(turns: list[Turn]) -> list[tuple[str, str]]:
+def kinds_and_reasons(turns: list[Turn]) -> list[tuple[str, str]]:
     return [(turn.kind, turn.kind_reason) for turn in turns]
 
 
@@ -73,7 +73,7 @@ def test_a_conversation_as_claude_code_has_it(anthropic_client: anthropic.Anthro
     _, fourth = ask(*history, says("user", REMINDER, "Thanks."))
 
     turns = [probe, first, second, helper, third, condensed, fourth]
-    assert told(turns) == [
+    assert kinds_and_reasons(turns) == [
         ("side", "probe"),
         ("main", "tools"),
         ("main", "tools"),
@@ -115,7 +115,7 @@ def test_a_task_as_terminus_works_on_it(openai_client: openai.OpenAI, captured: 
     answers = says("user", "Here are the answers the other agent provided.\n\nIn /app.")
     ask("Going on.", history[0], says("user", TAKE_OVER), questions, answers)
 
-    assert told(turns) == [
+    assert kinds_and_reasons(turns) == [
         ("main", "chat"),
         ("main", "chat"),
         ("side", "compaction"),
@@ -148,7 +148,7 @@ def test_a_chat_program_with_its_side_calls(openai_client: openai.OpenAI, captur
     ask('{"follow_ups": []}', says("user", f"### Task:\nSuggest 3 follow-up questions in this chat.\n{HISTORY}"))
     ask("With oil.", *talk, says("assistant", "Oil the chain."), says("user", "With what?"))
 
-    assert told(turns) == [("main", "chat"), ("side", "title"), ("side", "chat-utility"), ("main", "chat")]
+    assert kinds_and_reasons(turns) == [("main", "chat"), ("side", "title"), ("side", "chat-utility"), ("main", "chat")]
     assert {turn.session_id for turn in turns} == {"chat-of-bikes"}
     assert [turn.parent_turn_id for turn in turns] == [None, None, None, turns[0].turn_id]
     state = captured.proxy.journal().next_state(turns[0].turn_id)

@@ -1,4 +1,4 @@
-"""What is kept of a session in any dialect, that all of it can be forgotten, and that what must not be kept is not."""
+"""Storage of a session in any dialect: all of it can be forgotten, and a turn that must not be kept is not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ask(proxy: Proxy, headers: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.parametrize("word", ["never", "off"])
-def test_what_must_not_be_kept_is_not_kept_in_any_dialect(captured: Captured, word: str) -> None:
+def test_a_turn_that_must_not_be_kept_is_not_kept_in_any_dialect(captured: Captured, word: str) -> None:
     turns = ask(captured.proxy, {"x-rl-train": word, "x-session-id": f"unkept-{word}"})
     with captured.proxy.client() as client:
         assert [client.get(f"/rl/turns/{turn}").status_code for turn in turns] == [404] * 3
@@ -75,9 +75,9 @@ def test_forgetting_a_session_leaves_nothing_of_it(captured: Captured) -> None:
     assert {(turn.kind, turn.dialect) for turn in found} == {(k, d) for k in ("main", "side") for d in REQUESTS}
     judge(journal, found[0])
     with captured.proxy.client() as client:
-        told = {"session_id": session["x-session-id"]}
-        assert client.post("/rl/feedback", json={**told, "score": -1, "text": f"no {SECRET}"}).status_code == 200
-        assert client.post("/rl/outcome", json={**told, "reward": 1, "detail": SECRET}).status_code == 200
+        named = {"session_id": session["x-session-id"]}
+        assert client.post("/rl/feedback", json={**named, "score": -1, "text": f"no {SECRET}"}).status_code == 200
+        assert client.post("/rl/outcome", json={**named, "reward": 1, "detail": SECRET}).status_code == 200
         answer = journal.turn(turns[0])
         assert answer is not None
         history = [*REQUESTS["chat"][1]["messages"], {"role": "assistant", "content": answer.answer["content"]}]
@@ -88,7 +88,7 @@ def test_forgetting_a_session_leaves_nothing_of_it(captured: Captured) -> None:
         assert (row["main"], row["side"]) == (4, 3)
         assert on_disk(captured.proxy.data)
         gone = client.delete(f"/rl/sessions/{session['x-session-id']}")
-        assert gone.json() == {**told, "forgotten": True, "versions": []}
+        assert gone.json() == {**named, "forgotten": True, "versions": []}
         assert client.delete(f"/rl/sessions/{session['x-session-id']}").status_code == 404
         assert [client.get(f"/rl/turns/{turn}").status_code for turn in turns] == [404] * 6
     assert on_disk(captured.proxy.data) == []

@@ -51,9 +51,9 @@ def test_both_dialects_of_the_package(captured: Captured, node_folder: Path, str
         ["node", "converse.mjs", asked], cwd=node_folder, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout)
     for dialect in ("chat", "responses"):
-        conversation = told[dialect]
+        conversation = report[dialect]
         first, second = (captured.turn(identity) for identity in conversation["ids"])
         assert conversation["calls"] == PATHS
         assert (first.dialect, first.kind, first.parent_turn_id) == (dialect, "main", None)
@@ -62,7 +62,7 @@ def test_both_dialects_of_the_package(captured: Captured, node_folder: Path, str
         assert conversation["usage"] == [len(second.prompt_ids), len(second.response_ids)]
         state = captured.proxy.journal().next_state(first.turn_id)
         assert state is not None and (state.role, state.text) == ("tool", "butter 0\n\nbutter 1")
-    assert told["refused"] == [
+    assert report["refused"] == [
         {"name": "NotFoundError", "status": 404, "code": "model_not_found"},
         {"name": "BadRequestError", "status": 400, "code": "invalid_value"},
     ]

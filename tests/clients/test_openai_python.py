@@ -68,7 +68,7 @@ def test_the_clients_own_assembly_of_a_stream(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_tool_calls_and_their_results(client: openai.OpenAI, service: Proxy, stream: bool) -> None:
     message: Any = None
-    for seed in range(20):  # a small policy sometimes writes no call, or one that nobody can read
+    for seed in range(20):  # a small policy sometimes writes no call, or an unreadable one
         arguments: dict[str, Any] = {"messages": READ, "tools": TOOLS, "seed": seed, "max_tokens": 60}
         if stream:
             with client.chat.completions.stream(model="policy", **arguments) as events:

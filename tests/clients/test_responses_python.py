@@ -35,7 +35,7 @@ def ask(client: openai.OpenAI, stream: bool, **arguments: Any) -> Any:
 
 
 def aborted(captured: Captured, identity: str) -> bool:
-    """Whether the turn comes to be recorded as aborted, with the tokens that were sampled until then."""
+    """Return whether the turn comes to be recorded as aborted, with the tokens that were sampled until then."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         turn = captured.proxy.journal().turn(identity.replace("resp_", "turn_"))

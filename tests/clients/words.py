@@ -1,4 +1,4 @@
-"""What the conversations of this folder are made of."""
+"""Words of the conversations of this folder."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ async def test_only_probes_ask_not_to_be_learned_from_against_a_scripted_service
     assert not asked & {body["messages"][0]["content"] for body in probes}
 
 
-async def test_a_learner_that_is_not_done_in_time_is_told_and_not_waited_for_against_a_scripted_service() -> None:
+async def test_a_learner_that_is_not_done_in_time_is_reported_and_not_waited_for_against_a_scripted_service() -> None:
     async with scripted(Pupil(busy=1_000_000)) as service, ChatClient(service.url, "KEY") as client:
         arm = await run(client, Plan(seed=3, interactions=8, problems=2, glances=2, patience=0.3))
     assert arm.late == 1
 
 
-async def test_a_control_does_not_wait_for_samples_that_nobody_trains_on_against_a_scripted_service() -> None:
+async def test_a_control_does_not_wait_for_untrained_samples_against_a_scripted_service() -> None:
     pupil = Pupil(learns_after=0, busy=1_000_000)
     async with scripted(pupil) as service, ChatClient(service.url, "KEY") as client:
         arm = await run(client, Plan(seed=3, interactions=8, problems=2, glances=2, trained=False))
@@ -75,7 +75,7 @@ async def test_a_learner_that_waits_for_more_than_is_ready_is_not_waited_for_aga
         assert await settled(client, batch=8, patience=0.3) is done
 
 
-async def test_acknowledged_turns_that_the_service_does_not_know_are_told_against_a_scripted_service() -> None:
+async def test_acknowledged_turns_that_the_service_does_not_know_are_reported_against_a_scripted_service() -> None:
     pupil = Pupil()
     pupil.forgotten.add("turn_4")
     async with scripted(pupil) as service, ChatClient(service.url, "KEY") as client:

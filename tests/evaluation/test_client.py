@@ -64,7 +64,7 @@ async def test_a_refusal_is_not_tried_again() -> None:
         assert len(service.requests) == 1
 
 
-async def test_without_patience_the_first_failure_is_told() -> None:
+async def test_without_patience_the_first_failure_is_raised() -> None:
     async with scripted(lambda *_: None) as service, ChatClient(service.url, "KEY", patience=0) as client:
         with pytest.raises(ChatError, match="cannot be reached"):
             await client.chat(ASK)

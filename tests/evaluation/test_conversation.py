@@ -55,7 +55,7 @@ def test_three_first_replies_in_a_row_satisfy(scores: list[float], needed: int |
     assert sessions_needed(scores) == needed
 
 
-async def test_sessions_go_on_until_then_against_a_scripted_service() -> None:
+async def test_sessions_continue_until_then_against_a_scripted_service() -> None:
     student = create("student", 1)
     async with scripted(Pupil(learns_after=4)) as service, ChatClient(service.url, "KEY") as client:
         held = await until_satisfied(client, student, student.tasks("train", 1), limit=20)

@@ -33,7 +33,7 @@ def test_json_and_jsonl_in_the_fields_of_gsm8k_are_read(tmp_path: Path, form: st
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ('{"question": "Why?"}', r"data.jsonl:1: .*answer"),
         (json.dumps(ROWS[0]) + "\nno", "data.jsonl:2"),
@@ -44,10 +44,10 @@ def test_json_and_jsonl_in_the_fields_of_gsm8k_are_read(tmp_path: Path, form: st
         ("", "no problem"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_a_mistake_is_reported_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "data.jsonl"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load(path)
 
 

@@ -1,4 +1,4 @@
-"""What the simulated people say has to mean to the judge by rules what they mean by it, whatever they react to."""
+"""The judge by rules reads messages of simulated people as they are meant, whatever they react to."""
 
 from __future__ import annotations
 

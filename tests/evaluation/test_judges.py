@@ -15,10 +15,10 @@ COMPLAINT = "Please leave the bold away and tell me in ordinary sentences."
 async def test_the_placebo_gives_scores_that_occurred_without_regard_to_what_was_said() -> None:
     judge = resolve("openclaw_rl.evaluation.judges:Placebo")(Settings(seed=3))
     assert isinstance(judge, Placebo)
-    told = [COMPLAINT, "Thanks!"] * 100
+    reactions = [COMPLAINT, "Thanks!"] * 100
     judged = [
         await judge.judge(turn(number), NextState(turn_id=turn(number).turn_id, role="user", text=text))
-        for number, text in enumerate(told)
+        for number, text in enumerate(reactions)
     ]
     assert all(judgement.hint is None for judgement in judged)
     complained = Counter(judgement.score for judgement in judged[::2])

@@ -61,7 +61,7 @@ def test_questions_carry_the_whole_task(name: str) -> None:
             assert task.written in question
 
 
-def test_there_is_nobody_else() -> None:
+def test_an_unknown_persona_is_refused() -> None:
     with pytest.raises(ConfigError, match="student, ta, teacher"):
         create("parrot", 1)
 

@@ -86,7 +86,7 @@ def test_half_are_right_and_the_others_have_one_slip_that_is_carried_on() -> Non
     assert {first_wrong(solution.steps) for solution in wrong} == {1, 2}
 
 
-def test_what_is_written_has_the_steps_and_states_the_result_that_came_of_them() -> None:
+def test_a_written_solution_has_its_steps_and_states_their_result() -> None:
     for solution in islice(solutions("held-out", 5), 200):
         for step in solution.steps:
             assert str(step) in solution.written

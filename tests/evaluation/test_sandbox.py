@@ -108,30 +108,30 @@ async def test_common_modules_are_there() -> None:
 
 
 def test_behind_the_hook_the_system_bars_processes_and_network() -> None:
-    """What native code would meet, which no hook of Python's sees."""
+    """Limits on native code, which no hook of Python's sees."""
     inside = """
 import json, os, socket, sys
 from evaluation import sandboxed
-told = {"open": sandboxed.lock({"cpu": 5, "memory": 1 << 30, "file": 1 << 20})}
+found = {"open": sandboxed.lock({"cpu": 5, "memory": 1 << 30, "file": 1 << 20})}
 for name, attempt in (
     ("fork", lambda: os.fork() or os._exit(0)),
     ("network", lambda: socket.socket().connect(("127.0.0.1", int(sys.argv[1])))),
 ):
     try:
         attempt()
-        told[name] = "possible"
+        found[name] = "possible"
     except OSError as error:
-        told[name] = type(error).__name__
-print(json.dumps(told))
+        found[name] = type(error).__name__
+print(json.dumps(found))
 """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         done = subprocess.run(
             [sys.executable, "-c", inside, port], capture_output=True, text=True, cwd=ROOT, check=True
         )
-    told = json.loads(done.stdout)
-    assert told["fork"] == "BlockingIOError"
-    assert told["network"] != "possible" or any(words.startswith("network") for words in told["open"])
+    found = json.loads(done.stdout)
+    assert found["fork"] == "BlockingIOError"
+    assert found["network"] != "possible" or any(words.startswith("network") for words in found["open"])
 
 
 async def test_it_knows_nothing_of_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_any_other_call_does_not(reply: ChatReply) -> None:
     assert score.failure
 
 
-def test_where_no_tool_is_needed_an_answer_scores_and_a_call_does_not() -> None:
+def test_without_need_of_a_tool_an_answer_scores_and_a_call_does_not() -> None:
     assert judge_call(_task(None), ChatReply("Hello!", "stop")).score == 1.0
     assert judge_call(_task(None), _calls(("look", {}))).score == 0.0
     assert judge_call(_task(None), ChatReply(" ", "stop")).failure == "no answer"
@@ -140,7 +140,7 @@ def test_files_of_both_kinds_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("{", "mine.jsonl:2"),
         ("[]", "a task is a JSON object"),
@@ -156,10 +156,10 @@ def test_files_of_both_kinds_are_read(tmp_path: Path) -> None:
         (CALL | {"tools": [{"name": "look"}]}, "tool 0"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, row: Any, told: str) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=r"mine\.jsonl:2") as caught:
         load(_file(tmp_path, CODING, row))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_file_without_tasks_or_that_is_not_there_is_an_error(tmp_path: Path) -> None:

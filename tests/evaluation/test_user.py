@@ -37,7 +37,7 @@ def test_a_reaction_is_the_last_json_object() -> None:
 
 
 @pytest.mark.parametrize("persona", ["student", "ta", "teacher"])
-async def test_the_model_is_told_who_it_is_and_what_was_said_against_a_scripted_model(persona: str) -> None:
+async def test_the_model_gets_its_persona_and_the_conversation_against_a_scripted_model(persona: str) -> None:
     pytest.importorskip("litellm")
     async with scripted(_says("Well: \\boxed{0.75}")) as model:
         user = ModelUser("openai/m", persona, api_base=f"{model.url}/v1", api_key="KEY")
@@ -72,7 +72,7 @@ async def test_a_model_that_gives_no_score_fails_and_is_never_neutral_against_a_
     assert len(model.requests) == 3
 
 
-async def test_replies_that_nobody_scored_are_left_out_of_the_mean_and_counted_against_scripted_services(
+async def test_unscored_replies_are_left_out_of_the_mean_and_counted_against_scripted_services(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("litellm")
