@@ -1,8 +1,9 @@
 """Check the language of code and documents: `python .ci/plain_english.py [PATH…]`, by default everything git tracks.
 
 Reports words that are not the field's English, in identifiers, comments, docstrings, messages and pages, and docstrings
-that begin with a relative clause. Text that other people wrote or say (prompts, recorded requests, the rules by which
-a judge reads people) is data and is left out.
+and names of tests that begin with a relative clause. Text that other people wrote or say (prompts, recorded requests,
+the rules by which a judge reads people) is data and is left out. So are the string literals of tests: users and models
+say them.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ BANNED = {
 """Pattern: what to write instead."""
 
 RIDDLES = re.compile(r"\s*(?:What|Which|Who|Whom|Whose|Whether|How|Where|Why|Those)\b")
+RIDDLE_TESTS = re.compile(r"test_(?:what|which|who|whom|whose|whether|how|where|those)_")
+TESTS = "tests/"
 LEFT_OUT = re.compile(
     r"(^|/)(prompts|builtin|anchors|openclaw-traffic|results|policy|shipped_policy|node_modules)/"
-    r"|^learner/judge/rules/|^tests/"
+    r"|^learner/judge/rules/"
     r"|^\.ci/plain_english\.py|^LICENSE"
 )
 
@@ -62,7 +65,8 @@ def _tracked() -> list[str]:
 
 def _findings(path: str) -> Iterator[tuple[int, str]]:
     source = Path(path).read_text()
-    for number, line in enumerate(source.splitlines(), start=1):
+    checked = _without_literals(source) if path.startswith(TESTS) and path.endswith(".py") else source
+    for number, line in enumerate(checked.splitlines(), start=1):
         for pattern, advice in BANNED.items():
             for match in re.finditer(pattern, _words(line), re.IGNORECASE):
                 yield number, f"“{match.group().strip(', ')}”: {advice}"
@@ -75,6 +79,23 @@ def _words(line: str) -> str:
     return line.replace("_", " ")
 
 
+def _without_literals(source: str) -> str:
+    """Blank the string literals of `source`, except docstrings of definitions and of constants."""
+    tree = ast.parse(source)
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    lines = source.encode().splitlines(keepends=True)  # `ast` counts columns in bytes
+    for node in ast.walk(tree):
+        literal = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+        if not literal or node in docstrings:
+            continue
+        for index in range(node.lineno - 1, node.end_lineno):
+            line = lines[index]
+            begin = node.col_offset if index == node.lineno - 1 else 0
+            end = node.end_col_offset if index == node.end_lineno - 1 else len(line.rstrip(b"\r\n"))
+            lines[index] = line[:begin] + b" " * (end - begin) + line[end:]
+    return b"".join(lines).decode()
+
+
 def _riddles(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -84,6 +105,8 @@ def _riddles(source: str) -> Iterator[tuple[int, str]]:
                     node.body[0].lineno,
                     f"docstring begins with “{docstring.split()[0]}”: begin with a verb or a noun",
                 )
+            if not isinstance(node, ast.Module) and RIDDLE_TESTS.match(node.name):
+                yield node.lineno, f"{node.name} begins with a relative clause: begin with a noun or a condition"
 
 
 if __name__ == "__main__":
