@@ -88,7 +88,7 @@ async def test_a_tool_result_continues_from_the_sampled_call(policy_folder: Path
         assert explained["extends_parent"] is True
 
 
-async def test_tools_in_words_go_on_from_the_sampled_tokens_over_several_turns(tmp_path: Path) -> None:
+async def test_tools_in_words_continue_from_the_sampled_tokens_over_several_turns(tmp_path: Path) -> None:
     tokenizer = byte_level(["<|im_start|>", "<|im_end|>"])
     policy = write_folder(
         tmp_path / "model", tokenizer, config={"model_type": "llama"}, template=CHATML, eos="<|im_end|>"

@@ -24,7 +24,7 @@ START_SECONDS = (
     480.0  # its imports and the model take two cores a quarter of a minute, on a busy machine many times that
 )
 STALE_SECONDS = 120
-"""Models whose client has not been heard of for so long are let go."""
+"""Models whose client has been silent for this long are let go."""
 
 
 @dataclass

@@ -85,7 +85,7 @@ def test_kl_and_entropy_have_the_denominator_of_the_published_sum() -> None:
         assert share(batch, term, (LONG, [1, 2, 3, 6]), (SHORT, [9])) == pytest.approx(factor * 12 / 3)
 
 
-def test_a_bare_thumb_weighs_its_own_tokens_beside_distilled_answers() -> None:
+def test_a_bare_thumb_weighs_its_own_tokens_among_distilled_answers() -> None:
     thumb = sample(4, hints=0, response=2, reward=-1.0, explicit=True)
     taught = [LONG, *(sample(40 + number, hints=1, response=3, origin="rehearsal") for number in range(2))]
     batch = batch_loss([thumb, *taught, anchor(5), anchor(6)], published("rehearse"))

@@ -137,7 +137,7 @@ def test_results_of_two_turns_stay_apart_and_empty_ones_have_their_place() -> No
     assert text.count('<|im_start|>assistant\n<tool_call>\n{"name": "read", "arguments": {}}\n</tool_call>') == 2
 
 
-def test_what_is_no_json_object_keeps_its_words() -> None:
+def test_arguments_that_are_no_json_object_keep_their_words() -> None:
     text = written(prompter(), user("a"), calling('{"path": "a'), tool("?"))
     assert '<tool_call>\n{"name": "read", "arguments": {"path": "a}\n</tool_call>' in text
 
@@ -204,7 +204,7 @@ def test_a_tag_inside_an_argument_is_part_of_it(body: str, expected: dict[str, s
 
 
 @pytest.mark.parametrize("body", ["", "no json", '{"name": 3}', '{"name": "read\n'])
-def test_what_cannot_be_read_is_given_back_as_text_and_the_next_call_is_read(body: str) -> None:
+def test_an_unreadable_call_is_given_back_as_text_and_the_next_call_is_read(body: str) -> None:
     answer = read(prompter(), chat(user(), tools=[READ]), f"Hm.\n<tool_call>{body}</tool_call> {CALL}<|im_end|>")
     assert answer.content == f"Hm.\n<tool_call>{body}</tool_call>"
     assert calls(answer) == [("read", {"path": "a.md"})]

@@ -234,7 +234,7 @@ def test_flags_in_variables_are_aliases(elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("--lora-rnk 3", r"LORA_ARGS: --lora-rnk is no setting \(did you mean lora-rank\?\)"),
         ("--lora-rank", "LORA_ARGS: --lora-rank needs a value"),
@@ -244,8 +244,8 @@ def test_flags_in_variables_are_aliases(elsewhere: Path) -> None:
         ("--lora-rank none", "lora_rank = 'none' .from LORA_ARGS --lora-rank .alias.."),
     ],
 )
-def test_wrong_flags_in_variables_name_the_variable(text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_wrong_flags_in_variables_name_the_variable(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load(environ={"LORA_ARGS": text})
 
 
@@ -382,7 +382,7 @@ def test_our_own_settings_in_yaml_and_json(elsewhere: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("a.yaml", "training: {batchsize: 4}", r"'training.batchsize' is no setting \(did you mean batch_size\?\)"),
         ("a.yaml", "trainings: {batch_size: 4}", r"'trainings' is no setting"),
@@ -404,9 +404,9 @@ def test_our_own_settings_in_yaml_and_json(elsewhere: Path) -> None:
         ("a.toml", "gae_lambda = 5", "gae_lambda has no counterpart here"),
     ],
 )
-def test_a_wrong_configuration_is_refused_by_name(elsewhere: Path, name: str, text: str, told: str) -> None:
+def test_a_wrong_configuration_is_refused_by_name(elsewhere: Path, name: str, text: str, message: str) -> None:
     (elsewhere / name).write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load({"config": name}, environ={})
 
 
