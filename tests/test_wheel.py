@@ -156,8 +156,8 @@ def test_the_installed_service_chats_and_judges_by_a_hook_of_a_folder_with_packa
             time.sleep(0.2)
         (judged,) = known["judgements"]
         assert (judged["score"], judged["hint"]) == (-1.0, "Answer in fewer than 40 characters.")
-        told = _run(installed, crowded, "openclaw-rl", "why", turn, "--data", "data", "--key", KEY)
-        assert "asked for less than" in told
+        explained = _run(installed, crowded, "openclaw-rl", "why", turn, "--data", "data", "--key", KEY)
+        assert "asked for less than" in explained
 
 
 def test_the_installed_demo_learns(installed: Path, crowded: Path) -> None:
@@ -233,7 +233,7 @@ def _imported(tree: ast.AST, *, late: bool = False) -> Iterator[tuple[str, bool]
 
 @functools.cache
 def _imports(wheel: Path) -> set[tuple[str, str, bool, frozenset[str]]]:
-    """What the wheel's files import: file, module, whether late, and the distributions that hold the module."""
+    """Imports of the wheel's files: file, module, whether late, and the distributions that hold the module."""
     holders = importlib.metadata.packages_distributions()
     found = set()
     with zipfile.ZipFile(wheel) as archive:
@@ -246,7 +246,7 @@ def _imports(wheel: Path) -> set[tuple[str, str, bool, frozenset[str]]]:
 
 
 def _requirements(wheel: Path) -> list[Requirement]:
-    """Those of the wheel's metadata, without what developers need."""
+    """Requirements in the wheel's metadata, without those of developers."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         header = email.message_from_bytes(archive.read(metadata))

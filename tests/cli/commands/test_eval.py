@@ -118,17 +118,17 @@ def test_a_version_of_another_name_is_refused_since_it_would_be_the_live_one() -
 
 
 @pytest.mark.parametrize(
-    ("tasks", "told"),
+    ("tasks", "message"),
     [
         ("conversation,coding,tool-use", r"checkpoint-latest is no policy: .*openclaw-rl versions lists them"),
         ("conversation,maths", "--suite maths: no such thing; choose from conversation, coding, tool-use"),
     ],
 )
-def test_the_flags_of_another_evaluation_script_are_read(tmp_path: Path, tasks: str, told: str) -> None:
+def test_the_flags_of_another_evaluation_script_are_read(tmp_path: Path, tasks: str, message: str) -> None:
     arguments = ["eval", "--model-path", str(tmp_path / "checkpoint-latest"), "--eval-tasks", tasks]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, ConfigError)
-    assert re.search(told, str(result.exception))
+    assert re.search(message, str(result.exception))
 
 
 @pytest.mark.parametrize(
