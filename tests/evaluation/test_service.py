@@ -21,14 +21,14 @@ def test_a_service_of_ones_own_has_the_providers_keys_and_no_fallback(monkeypatc
     assert not any(name in environment for name in dropped)
 
 
-def test_a_service_of_ones_own_has_the_tiny_policy_unless_a_model_is_named() -> None:
+def test_a_started_service_has_the_tiny_policy_unless_a_model_is_named() -> None:
     assert default_policy({"OPENCLAW_RL_PORT": "1"}) == {"model": "tiny"}
     for name in ("OPENCLAW_RL_MODEL", "MODEL_PATH", "OPENCLAW_RL_CONFIG"):
         assert default_policy({name: "mine"}) == {}
         assert default_policy({name: ""}) == {"model": "tiny"}
 
 
-def test_services_on_this_machines_gpus_are_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_services_on_this_machines_gpus_are_distinguished_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openclaw_rl.shared.gpus.found", lambda: False)
     monkeypatch.delenv("OPENCLAW_RL_BACKEND", raising=False)
     assert on_gpus({"backend": "megatron"}) and not on_gpus({}) and not on_gpus({"backend": "local"})

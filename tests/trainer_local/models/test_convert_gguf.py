@@ -123,7 +123,7 @@ def test_the_service_writes_conversations_for_it(tmp_path: Path, folder: Path) -
         ({"changed": {"llama.rope.scaling.factor": 8.0}}, "has llama.rope.scaling.factor, which is not converted"),
     ],
 )
-def test_what_is_not_known_exactly_is_refused(
+def test_a_file_that_is_not_known_exactly_is_refused(
     tmp_path: Path, folder: Path, changes: dict[str, Any], reason: str
 ) -> None:
     made = write_gguf(tmp_path / "model.gguf", **changes)
