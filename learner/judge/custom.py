@@ -61,7 +61,7 @@ def _reward_factory(path: str) -> Callable[..., Any]:
         try:
             return resolve(path, default=REWARD_CLASS)
         except ConfigError:
-            raise ConfigError(f"{missing}; a class of yours is named as {path}:CLASS (docs/extending.md)") from None
+            raise ConfigError(f"{missing}; a class of yours is named as {path}:CLASS") from None
 
 
 def _reward_model(factory: Callable[..., Any], config: HookConfig) -> Any:

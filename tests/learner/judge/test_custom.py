@@ -267,6 +267,6 @@ def test_a_reward_file_with_neither_name_says_how_to_name_its_class(tmp_path: Pa
     file = tmp_path / "custom_reward.py"
     file.write_text("class Mine: pass\n")
     with pytest.raises(
-        ConfigError, match=r"no 'get_reward_model'; a class of yours is named as .*custom_reward.py:CLASS"
+        ConfigError, match=r"no 'get_reward_model'; .*a class of yours is named as .*custom_reward.py:CLASS"
     ):
         create(Settings(custom_reward=str(file)))
