@@ -143,6 +143,29 @@ class CallReader(CallText):
         return text
 
 
+class ArgumentsReader(CallText):
+    """Takes the arguments of a call whose name stands elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def push(self, text: str) -> str:
+        """Reads on. Returns the arguments that became certain."""
+        self._parts.append(text)
+        self._arguments.append(text)
+        return text
+
+    def close(self) -> str:
+        """The call is over. Returns the arguments of one that has none."""
+        self.complete = True
+        return "" if self.arguments().strip() else self.push("{}")
+
+    def broken(self) -> bool:
+        """True if the arguments are no JSON."""
+        return _decode(self.arguments()) is _NOTHING
+
+
 _NOTHING = object()
 
 

@@ -37,7 +37,13 @@ from openclaw_rl.shared.rendering.families import (
     Grammar,
     read_grammar,
 )
-from openclaw_rl.shared.rendering.template_limits import arguments_of, find_limits, fit_messages, positional_ids
+from openclaw_rl.shared.rendering.template_limits import (
+    CALL_ID,
+    arguments_of,
+    find_limits,
+    fit_messages,
+    positional_ids,
+)
 from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
 from openclaw_rl.shared.rendering.tool_words import words_grammar, write_in_words
 
@@ -142,7 +148,8 @@ class TemplateWriter(Writer):
 
     What the template cannot write is folded into what it can (`shared.rendering.template_limits`). `closes` is the
     control token that follows an answer in the history, "" where there is none. `takes_tools`: the template itself
-    writes tools, calls and results.
+    writes tools, calls and results. `sample` is a conversation with a call as it writes it, `call_ids` the
+    form of a call's id.
     """
 
     def __init__(
@@ -160,6 +167,8 @@ class TemplateWriter(Writer):
         self.takes_tools = self._limits.tools and self._limits.calls
         self.refuses_tools = "" if self._limits.tools else _NO_PLACE
         self.closes = tokenizer.first_control(self._limits.closes)
+        self.sample = self._limits.sample
+        self.call_ids = CALL_ID
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
@@ -191,7 +200,7 @@ class TemplateWriter(Writer):
 
     def _for_template(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """The messages in Hugging Face's field names; ids of calls by their position."""
-        ids = positional_ids(messages)
+        ids = positional_ids(messages, self.call_ids)
         written: list[dict[str, Any]] = []
         for message in messages:
             content = message["content"]
@@ -264,7 +273,8 @@ def choose(
             return ChosenFamily(known, library)
         log.info("the chat template in %s is not the one of %s: it renders by itself", folder, known.name)
     if own is not None and template is not None:
-        return _own_template(TEMPLATE, read_grammar(template.source, tokenizer.controls), own, tokenizer, tools)
+        grammar = read_grammar(template.source + own.sample, tokenizer.controls)
+        return _own_template(TEMPLATE, grammar, own, tokenizer, tools)
     lacks = (
         f"The tokenizer in {folder} lacks {', '.join(missing)}, with which a {known.name} model is written"
         if known
@@ -290,7 +300,10 @@ def _own_template(
     elif tools == WORDS or (tools == AUTO and not (own.takes_tools and grammar.calls)):
         own.refuses_tools, own.in_words = "", True
         grammar = words_grammar(grammar, tokenizer.controls)
-    return ChosenFamily(Family(name, grammar), own, own.closes, stops)
+    elif grammar.calls == "kimi":
+        own.call_ids = "functions.{name}:{number}"
+    closes = "" if grammar.calls == "harmony" else own.closes  # which closes each message of an answer
+    return ChosenFamily(Family(name, grammar), own, closes, stops)
 
 
 def _same_prompts(library: LibraryWriter, template: TemplateWriter, tokenizer: PieceTokenizer) -> bool:

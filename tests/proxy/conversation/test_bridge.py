@@ -28,6 +28,7 @@ from openclaw_rl.shared.rendering.families import FAMILIES, TEMPLATE
 from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
+from tests.shared.call_forms import CALL_FORMS, form_prompter
 from tests.shared.speech import CONTEXT, READ, assistant, calling, chat, system, tool, user
 from tests.shared.tiny_tokenizers import CHATML, byte_level, family_folder, write_folder
 
@@ -39,6 +40,8 @@ SHIPPED = "shipped"
 def prompter(name: str) -> Prompter:
     if name == SHIPPED:
         return Prompter(EMBEDDED_POLICY)
+    if name in CALL_FORMS:
+        return form_prompter(name)
     if name == TEMPLATE:
         tokenizer = byte_level(["<|im_start|>", "<|im_end|>"])
         folder, config = Path(mkdtemp(prefix="tiny-template-")), {"model_type": "other"}
@@ -145,6 +148,23 @@ def test_a_tool_call_keeps_its_tokens(name: str) -> None:
     second = [*first, talk.says(call_text(talk.one, "notes/né.md")), tool("12 rows")]
     assert talk.ask(*second).how == "extended"
     assert talk.ask(*second, talk.says("Twelve."), user("Thanks.")).how == "extended"
+
+
+@pytest.mark.parametrize("name", sorted(CALL_FORMS))
+def test_calls_that_are_read_when_they_end_keep_their_tokens(name: str) -> None:
+    form = CALL_FORMS[name]
+    talk = Talk(name, tools=True)
+    history = [SYSTEM, user("Read it.")]
+    talk.ask(*history)
+    for number, result in enumerate(("12 rows", "no such file")):
+        text = form.call(("read", f"notes/né-{number}.md"))
+        if name == "kimi":  # whose calls are counted over the conversation
+            text = text.replace("functions.read:0", f"functions.read:{number}")
+        echo = talk.says(text + form.ends[0], ended=False)
+        assert [call["function"]["name"] for call in echo["tool_calls"]] == ["read"]
+        echo["tool_calls"][0]["id"] = f"later{number}"
+        history += [echo, {**tool(result), "tool_call_id": f"later{number}"}]
+        assert talk.ask(*history).how == "extended"
 
 
 @pytest.mark.parametrize("name", [SHIPPED, TEMPLATE])
