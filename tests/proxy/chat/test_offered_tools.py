@@ -100,13 +100,13 @@ async def test_calls_of_every_form_reach_the_client_and_invented_ones_are_text_b
     name: str, tmp_path: Path
 ) -> None:
     says = CALL_FORMS[name].call
-    for told in await ask(says(("read", "notes.txt")), form_folder(name), tmp_path):
-        assert told["calls"] == [("read", '{"path": "notes.txt"}')]
-        assert (told["content"], told["finish"], told["turn"].untrainable) == ("", "tool_calls", "")
-    for told in await ask(says(("cat_file", "notes.txt")), form_folder(name), tmp_path / "invented"):
-        assert (told["calls"], told["finish"]) == ([], "stop")
-        assert '{"name": "cat_file", "arguments": {"path": "notes.txt"}}' in told["content"]
-        assert "'cat_file', not among the tools" in told["turn"].error
+    for reply in await ask(says(("read", "notes.txt")), form_folder(name), tmp_path):
+        assert reply["calls"] == [("read", '{"path": "notes.txt"}')]
+        assert (reply["content"], reply["finish"], reply["turn"].untrainable) == ("", "tool_calls", "")
+    for reply in await ask(says(("cat_file", "notes.txt")), form_folder(name), tmp_path / "invented"):
+        assert (reply["calls"], reply["finish"]) == ([], "stop")
+        assert '{"name": "cat_file", "arguments": {"path": "notes.txt"}}' in reply["content"]
+        assert "'cat_file', not among the tools" in reply["turn"].error
 
 
 async def test_an_invented_call_that_is_cut_off_stays_cut_off_by_a_scripted_engine(

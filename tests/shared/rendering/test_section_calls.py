@@ -101,7 +101,7 @@ def test_nothing_of_a_call_is_shown_before_it_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMS if name != "harmony"])
-def test_what_is_no_call_is_given_back_as_text(name: str) -> None:
+def test_a_section_without_a_call_is_given_back_as_text(name: str) -> None:
     grammar = form_prompter(name).family.grammar
     answer = read(name, f"Hm. {grammar.call_open}\n{grammar.call_close}{CALL_FORMS[name].ends[1]}")
     assert answer.content == f"Hm. {grammar.call_open}\n{grammar.call_close}".strip()
@@ -271,7 +271,7 @@ def test_nemotron_3_is_read_as_qwen_is() -> None:
 
 
 def library(name: str, one: Prompter, ids: list[int]) -> ParsedResponse:
-    """What `renderers` reads."""
+    """Parse the answer by `renderers`."""
     added = one.vocab.added
 
     def of(**markers: str) -> dict[str, int]:
