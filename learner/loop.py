@@ -20,6 +20,7 @@ from openclaw_rl.learner.reporting.report import step_figures
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
 from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts
+from openclaw_rl.learner.teacher import OtherTeacher
 from openclaw_rl.learner.versions import Candidate, Versions
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
@@ -56,6 +57,7 @@ class Learner:
         *,
         wake: asyncio.Event,
         in_flight: set[str],
+        teacher: OtherTeacher | None = None,
     ) -> None:
         """Raises `ConfigError` for a method, a hook, probes or anchor prompts that cannot be used."""
         self._journal = journal
@@ -66,6 +68,7 @@ class Learner:
         self._progress = progress
         self._wake = wake
         self._in_flight = in_flight
+        self._teacher = teacher
         self._method: Method = method(settings.learning.method, settings)
         self._rollouts = Rollouts(engine, prompter, settings, progress)
         self._guard = Guard(journal, engine, prompter, settings, self._method.trains_reward)
@@ -149,6 +152,9 @@ class Learner:
             found = (prepared, verdict, await self._rollouts_for(batch, samples, live))
             self._prepared = found
         _, verdict, rollouts = found
+        if self._teacher is not None:
+            self._progress.now("asking the teacher", self._teacher.title)
+            samples, rollouts = await self._teacher.teach(samples), await self._teacher.teach(rollouts)
         figures = await step_figures(self._journal, batch.samples, samples, rollouts, live.number)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"

@@ -20,7 +20,7 @@ _REDACTED = {
     "secrets": "recognised secrets are redacted first (cloud_redact = secrets)",
     "all": "recognised secrets and personal data are redacted first (cloud_redact = all)",
 }
-TITLES = {"judge": "judge", "hint_model": "hint model", "custom_reward": "reward model"}
+TITLES = {"judge": "judge", "hint_model": "hint model", "custom_reward": "reward model", "teacher": "teacher"}
 
 
 def data_flows(settings: Settings, judges: Sequence[ModelReference]) -> Iterator[str]:
@@ -52,12 +52,17 @@ def data_flows(settings: Settings, judges: Sequence[ModelReference]) -> Iterator
 
 
 def _judge(model: ModelReference, redacted: str) -> Iterator[str]:
-    """Conversations that a judge or hint model elsewhere gets."""
+    """Conversations that a judge, hint model or teacher elsewhere gets."""
     what = TITLES[model.setting]
     if model.kind == "litellm" and not is_here(model.name, model.url):
         yield (
             f"conversations (request, answer and next state) go to the {what} {model.name} "
             f"at {model.url or 'its provider'}; {redacted}"
+        )
+    elif model.setting == "teacher" and not _is_loopback(model.url):
+        yield (
+            f"prompts with hints, and answers, go as token ids to the teacher's engine at {model.url}; nothing is "
+            "redacted first, because the teacher scores exactly these tokens"
         )
     elif model.kind == "engine" and not _is_loopback(model.url):
         yield f"conversations, as token ids, go to the {what}'s engine at {model.url}; {redacted}"

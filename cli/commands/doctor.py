@@ -101,14 +101,14 @@ def doctor(
 def _judge_models(settings: Settings) -> list[ModelReference]:
     """The models that see conversations; none if a setting names no model (`_judge` reports it)."""
     with contextlib.suppress(ConfigError):
-        return JudgeModels.from_settings(settings.judge).asked
+        return JudgeModels.from_settings(settings).asked
     return []
 
 
 def _judge(settings: Settings) -> Check:
     """Check judge and hint model."""
     try:
-        models = JudgeModels.from_settings(settings.judge)
+        models = JudgeModels.from_settings(settings)
         if models.judge.setting == "custom_reward":
             custom.create(settings, reward=True)
         elif models.judge.kind == "hook":

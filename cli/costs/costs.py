@@ -14,7 +14,7 @@ from openclaw_rl.learner.hints import ASKED
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
 from openclaw_rl.learner.methods import Method, method
 from openclaw_rl.shared.objective.terms import terms_of
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
@@ -219,6 +219,7 @@ class Costs:
             reward=reward,
             explicit=False,
             hinted_prompts=[hint] * self._hints if hinted and self._method.hints != "none" else [],
+            taught=TeacherScores(()) if self._recipe.has_other_teacher else None,
         )
 
     def _probes(self) -> CostItem:

@@ -47,6 +47,7 @@ class ModelJudge:
 
     async def close(self) -> None:
         await self.voting.asker.close()
+        await self.selector.close()
 
 
 class WithHintModel:
@@ -93,3 +94,4 @@ class WithHintModel:
     async def close(self) -> None:
         await self._judge.close()
         await self._voting.asker.close()
+        await self._selector.close()

@@ -4,9 +4,9 @@ As published, one vote with a hint is enough. The hints are ordered by length, s
 selections compare the first three.
 
 `overlap-sequence` (the second OpenClaw-RL paper's choice, see docs/methods.md): for each hint the engine scores the
-sampled answer under the hinted prompt with the base, as the teacher will see it, and once under the plain prompt with
-the version that sampled it. The hint with the most of its k likeliest tokens among the student's wins, summed over the
-answer; the shortest of equals. `overlap-token` leaves that choice to the trainer, token by token.
+sampled answer under the hinted prompt with the teacher (the base, or another model), and once under the plain prompt
+with the version that sampled it. The hint with the most of its k likeliest tokens among the student's wins, summed over
+the answer; the shortest of equals. `overlap-token` leaves that choice to the trainer, token by token.
 """
 
 from __future__ import annotations
@@ -59,10 +59,23 @@ class Selector:
     becomes `shortest`, with the reason.
     """
 
-    def __init__(self, settings: Settings, engine: Engine | None = None, prompter: LazyPrompter | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine | None = None,
+        prompter: LazyPrompter | None = None,
+        teacher: Engine | None = None,
+    ) -> None:
+        """`engine` serves the policy, `teacher` another model that teaches; it is closed with the selector."""
         self._settings = settings
         self._engine = engine
         self._prompter = prompter
+        self._teacher = teacher
+
+    async def close(self) -> None:
+        """Release the connections to the teacher's engine."""
+        if self._teacher is not None:
+            await self._teacher.close()
 
     async def choose(self, turn: Turn, votes: Sequence[Vote]) -> Selected:
         """One of the hints that `votes` propose, if any does. `votes` are those that could."""
@@ -100,27 +113,27 @@ class Selector:
             raise EngineError(f"{len(turn.response_ids)} tokens sampled after {len(turn.prompt_ids)} in the prompt")
         prompter = await self._prompter.get()
         hinted = [await asyncio.to_thread(hinted_prompt, prompter, turn, hint) for hint in candidates]
-        student = await self._student(turn)
-        return [overlap(student, await self._score(ids, turn, 0)) for ids in hinted]
+        student = await self._student(self._engine, turn)
+        if self._teacher is not None:
+            return [overlap(student, await self._score(self._teacher, ids, turn, None)) for ids in hinted]
+        return [overlap(student, await self._score(self._engine, ids, turn, 0)) for ids in hinted]
 
-    async def _student(self, turn: Turn) -> Scores:
+    async def _student(self, engine: Engine, turn: Turn) -> Scores:
         """The likeliest tokens under the version that sampled the answer, or the live one if that is gone."""
         sampled = {span.version for span in turn.versions}
         try:
-            return await self._score(turn.prompt_ids, turn, sampled.pop() if len(sampled) == 1 else None)
+            return await self._score(engine, turn.prompt_ids, turn, sampled.pop() if len(sampled) == 1 else None)
         except EngineError as error:
             if error.status != 404:
                 raise
-            return await self._score(turn.prompt_ids, turn, None)
+            return await self._score(engine, turn.prompt_ids, turn, None)
 
-    async def _score(self, prompt_ids: Sequence[int], turn: Turn, version: int | None) -> Scores:
-        assert self._engine is not None
-        top_k = self._settings.learning.select_k
-        scores = await self._engine.score(
+    async def _score(self, engine: Engine, prompt_ids: Sequence[int], turn: Turn, version: int | None) -> Scores:
+        scores = await engine.score(
             array("I", prompt_ids).tolist(),
             array("I", turn.response_ids).tolist(),
             version=version,
-            top_k=top_k,
+            top_k=self._settings.learning.select_k,
             priority=Priority.JUDGE,
             images=shown_again(images_of(turn), turn.prompt_ids, prompt_ids),
         )

@@ -32,9 +32,11 @@ def signal(sample: Sample, recipe: Recipe) -> float:
 
 
 def hints_of(sample: Sample, recipe: Recipe) -> Sequence[Sequence[int]]:
-    """The hinted prompts that a sample learns from under `recipe`; none for an anchor, and none where an advantage per
-    token is asked for that needs a ratio.
+    """The hinted prompts that a sample learns from under `recipe`; none for an anchor, none where an advantage per
+    token is asked for that needs a ratio, and none where a teacher behind an engine has not scored the answer.
     """
+    if recipe.has_other_teacher and sample.taught is None:
+        return ()
     if sample.origin == "anchor" or not sample.response_ids or not recipe.w_opd or recipe.distillation == "none":
         return ()
     return () if recipe.distillation == "token" and sample.no_ratio else hinted_prompts(sample)

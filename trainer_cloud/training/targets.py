@@ -39,12 +39,15 @@ from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.early_stop import stops_early
 from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import Sampler, Scored
 
 AT_ONCE = 8
 """Texts that are scored at the same time."""
+
+ABSENT = -1e4
+"""The logprob of a token that is not known and does not count."""
 
 
 POLICY = frozenset({"binary", "policy"})
@@ -164,9 +167,12 @@ class TargetQueries:
         top = 0 if exact or (given is not None and recipe.distillation != "full") else count
         common = recipe.distillation == "select" and recipe.select_from == "overlap"
         top = max(top, selected) if picks or common else top
-        views = await gather(
-            *(self._view(self._teacher, hint, sample, top_logprobs=top, chosen=given) for hint in hints)
-        )
+        if sample.taught is None:
+            views = await gather(
+                *(self._view(self._teacher, hint, sample, top_logprobs=top, chosen=given) for hint in hints)
+            )
+        else:
+            views = [_of_engine(sample, sample.taught)]
         if picks:
             views = [_picked(views, own[:, : recipe.select_k])]
         if exact:
@@ -195,8 +201,11 @@ class TargetQueries:
         return own[:, : self._count] if _student(recipe) else None
 
     def _mean(self, views: Sequence[View], ids: NDArray[np.int64], answer: NDArray[np.int64]) -> Tensor:
-        """The teacher's `[R, K + 1]` at `ids` `[R, K]`, which every view knows, and their tail."""
-        bins = torch.stack([losses.with_tail(_tensor(view.at(ids, answer)[0])) for view in views])
+        """The teacher's `[R, K + 1]` at `ids` `[R, K]`, and their tail. Every view knows them, except that of a teacher
+        behind an engine under `select_from = "overlap"`, where the others do not count.
+        """
+        known = [view.at(ids, answer) for view in views]
+        bins = torch.stack([losses.with_tail(_tensor(np.where(there, values, ABSENT))) for values, there in known])
         return losses.ensemble_target(bins / self._recipe.teacher_temperature)
 
     async def _view(
@@ -249,7 +258,8 @@ def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -
     theirs = source.get(recipe.distillation) == "teacher"
     looks = 2 if theirs and len(hints) > 1 and not recipe.per_token_hints else 1
     plain = bool(own_tokens(sample, terms, recipe)) + needs_base(terms) + (near and bool(hints))
-    return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in hints)
+    asked = hints if sample.taught is None else ()
+    return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in asked)
 
 
 def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
@@ -285,6 +295,21 @@ def _read(scored: Scored, sample: Sample, top_logprobs: int, chosen: NDArray[np.
     if not all(np.isfinite(part).all() for part in (view.sampled, view.values, view.chosen)):
         raise TrainerError(f"the provider gave logprobs of {sample.sample_id} that are not finite: no step was made")
     return view
+
+
+def _of_engine(sample: Sample, taught: TeacherScores) -> View:
+    """The answer as a teacher behind an engine sees it under the hinted prompt."""
+    count = len(sample.response_ids)
+    width = min((len(line) for line in taught.top), default=0)
+    lines = [line[:width] for line in taught.top] if width else [()] * count
+    nothing = np.zeros((count, 0), dtype=np.int64)
+    return View(
+        np.array(taught.logprobs, dtype=np.float32),
+        np.array([[token for _, token in line] for line in lines], dtype=np.int64).reshape(count, width),
+        np.array([[value for value, _ in line] for line in lines], dtype=np.float32).reshape(count, width),
+        nothing,
+        nothing.astype(np.float32),
+    )
 
 
 def _likeliest(views: Sequence[View], count: int) -> NDArray[np.int64]:

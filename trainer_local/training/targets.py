@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -133,6 +133,9 @@ def _at_teachers_tokens(
     """
     tokens: list[tuple[Tensor, Tensor]] = []
     for sample in samples:
+        if sample.taught is not None:
+            tokens.append(_reported(sample, recipe.select_k))
+            continue
         (taught,) = distributions([_hinted(sample, recipe, own)], run_teacher)
         assert taught is not None, "every sample has a hint"
         likeliest = taught.topk(min(recipe.select_k, taught.shape[-1]), dim=-1)
@@ -143,7 +146,7 @@ def _at_teachers_tokens(
     def collect(indices: Sequence[int], logits: Tensor) -> None:
         parts = losses.log_softmax(logits).split([rows[index].response_length for index in indices])
         for index, part in zip(indices, parts, strict=True):
-            ids, known = tokens[index]
+            ids, known = (one.to(part.device) for one in tokens[index])
             found[samples[index].sample_id] = Old(ids, part.gather(-1, ids), known)
 
     if rows:
@@ -178,7 +181,7 @@ def targets_of(
 def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question | None:
     prompts = hints_of(sample, recipe)
     answered = sample.sample_id in old and old[sample.sample_id].known is not None
-    if not prompts or answered:
+    if not prompts or answered or sample.taught is not None:
         return None
     own = old[sample.sample_id].ids[:, : recipe.select_k] if recipe.per_token_hints and len(prompts) > 1 else None
     sampling = sample.temperature if recipe.distillation == "token" and not recipe.custom_loss else 1.0
@@ -191,6 +194,8 @@ def _target(
 ) -> LocalTarget | None:
     if old is not None and old.known is not None:
         return LocalTarget(base=base, ids=old.ids, known=old.known, old=old.log_probs)
+    if sample.taught is not None and hints_of(sample, recipe):
+        return replace(_of_engine(sample, recipe, old), base=base)
     if base is None and teacher is None:
         return None
     if teacher is None:
@@ -215,6 +220,31 @@ def _target(
         return LocalTarget(base=base, teacher=teacher)
     likeliest = teacher.topk(min(recipe.topk, teacher.shape[-1]), dim=-1)
     return LocalTarget(base=base, ids=likeliest.indices, known=likeliest.values)
+
+
+def _of_engine(sample: Sample, recipe: Recipe, old: Old | None) -> LocalTarget:
+    """The target by the scores of a teacher behind an engine (`shared.objective.teacher` says for which recipes)."""
+    assert sample.taught is not None, "the learner asks before the step"
+    if recipe.distillation == "token":
+        return LocalTarget(sampled=torch.tensor(list(sample.taught.logprobs), dtype=torch.float32))
+    if recipe.distillation == "topk":
+        ids, known = _reported(sample, recipe.topk)
+        return LocalTarget(ids=ids, known=known)
+    assert old is not None, "the policy before the step is asked wherever a hint is"
+    ids = old.ids[:, : recipe.select_k]
+    theirs, values = (one.to(ids.device) for one in _reported(sample, recipe.select_k))
+    same = ids.unsqueeze(-1) == theirs.unsqueeze(-2)
+    known = torch.where(same, values.unsqueeze(-2), 0.0).sum(dim=-1)
+    return LocalTarget(ids=ids, known=known, old=old.log_probs[:, : recipe.select_k], support=same.any(dim=-1))
+
+
+def _reported(sample: Sample, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` likeliest tokens `[R, k]` that a teacher's engine reported, and their log-probabilities."""
+    assert sample.taught is not None, "the learner asks before the step"
+    width = min(count, *(len(line) for line in sample.taught.top))
+    ids = torch.tensor([[token for _, token in line[:width]] for line in sample.taught.top], dtype=torch.long)
+    values = [[value for value, _ in line[:width]] for line in sample.taught.top]
+    return ids, torch.tensor(values, dtype=torch.float32)
 
 
 def distributions(questions: Sequence[Question | None], run: RunModel) -> list[Tensor | None]:

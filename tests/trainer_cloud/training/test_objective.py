@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
 from tests.trainer_cloud.both import Found, World, make_world
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
@@ -78,6 +78,36 @@ async def test_the_gradient_is_that_of_the_local_trainer(world: World, kind: str
     shared = wanted.metrics.keys()
     assert {name: found.metrics[name] for name in shared} == pytest.approx(wanted.metrics, rel=1e-4, abs=1e-6)
     assert found.metrics["samples/left_out"] == 0
+
+
+OTHER_TEACHER = {
+    "combined": {"distillation": "token", "rewards": "all"},
+    "topk": {"distillation": "topk", "topk": 7},
+    "select of the teacher": {"distillation": "select", "select_k": 3, "select_from": "teacher"},
+    "select of both": {"distillation": "select", "select_k": 5, "select_from": "overlap"},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TEACHER, ids=str)
+async def test_a_teacher_behind_an_engine_teaches_as_with_the_local_trainer(world: World, kind: str) -> None:
+    recipe = Recipe(teacher="engine:http://elsewhere", **OTHER_TEACHER[kind])
+    samples = []
+    for one in SAMPLES:
+        taught = None
+        if one.hinted_prompts:
+            text = torch.tensor([[*one.hinted_prompts[0], *one.response_ids]])
+            start = len(one.hinted_prompts[0]) - 1
+            rows = torch.log_softmax(world.base(input_ids=text).logits[0, start:-1].detach(), dim=-1)
+            sampled = [float(row[token]) for row, token in zip(rows, one.response_ids, strict=True)]
+            best = [row.topk(8) for row in rows]
+            top = [list(zip(one.values.tolist(), one.indices.tolist(), strict=True)) for one in best]
+            taught = TeacherScores(sampled, top)
+        samples.append(replace(on_policy(world, one, 0.6), taught=taught))
+    found, wanted = await world.cloud(samples, recipe), world.local(samples, recipe)
+    assert off(found, wanted) < 1e-5
+    base = recipe.replace(teacher="base")
+    plainly = [replace(one, taught=None) for one in samples]
+    assert found.metrics["loss/total"] == pytest.approx(world.local(plainly, base).metrics["loss/total"], rel=1e-4)
 
 
 WHOLE = {
