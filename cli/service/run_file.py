@@ -15,7 +15,6 @@ _SHARED = (
     "model",
     "tokenizer",
     "family",
-    "tools",
     "thinking",
     "model_name",
     "context_length",
