@@ -139,7 +139,8 @@ async def test_a_killed_trainer_continues_with_the_optimizer(
     # The same weights with an optimizer that has forgotten what it saw end up elsewhere.
     await forgetful.step([next_one], RECIPE)
     found = [await logprob(trainer, probe) for trainer in (uninterrupted, resumed, forgetful)]
-    assert found[0] == pytest.approx(found[1], abs=1e-6)
+    # The server answers in single precision, whose step is 4e-6 at these sums.
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
     assert abs(found[0] - found[2]) > 1e-4
 
 
