@@ -47,6 +47,8 @@ $(STAMP):
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,cloud,demo,judge,redact,dev]'
 	# Write the bytecode of the imported packages once: compiling torch takes long.
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -c '$(USED)'
+	# The policy that `serve` chooses by default; set-up continues without it.
+	@$(BIN)/openclaw-rl fetch smollm2 || echo "set-up continues without it: \`make run\` serves the tiny policy" >&2
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 

@@ -52,6 +52,10 @@ COMMANDS = {
         "doctor:doctor",
         "Show every setting with value, source and meaning, and check whether the service can run here.",
     ),
+    "fetch": (
+        "fetch:fetch",
+        "Download the files of a model (smollm2, or a Hugging Face hub name) so that later starts need no network.",
+    ),
     "estimate": (
         "estimate:estimate",
         "Estimate the cost of chat and learning with a cloud backend, in tokens and dollars; sends nothing.",

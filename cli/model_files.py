@@ -1,14 +1,18 @@
-"""Find a model's files: a folder, or a name of the Hugging Face hub, which is downloaded once. Of a model that a
-provider holds, only what is needed to write for it and to read it: the tokenizer's files, its template and its config.
+"""Find a model's files: a folder, a named model of ours, or a name of the Hugging Face hub; the last two are downloaded
+once. Of a model that a provider holds, only what is needed to write for it and to read it: the tokenizer's files, its
+template and its config.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from openclaw_rl.cli.model_package import fetch
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
+from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.settings import Settings
 
 _WORDS = ("*.json", "*.jinja", "*.txt", "*.model")
@@ -17,9 +21,11 @@ _OLD_WEIGHTS = ("*.bin",)
 
 
 def local_folder(model: str, *, setting: str) -> str:
-    """The folder of `model`: itself, or the hub's snapshot of that name, from the cache where it is there (with
-    progress bars on stderr otherwise). Raises `ConfigError` naming `setting`.
+    """The folder of `model`: itself, that of a named model, or the hub's snapshot of that name. What is not in the
+    cache is downloaded, with progress on stderr. Raises `ConfigError`; for a hub name it names `setting`.
     """
+    if named := find_named(model):
+        return fetch(named, _print_progress)
     if Path(model).is_dir():
         return model
     folder = _snapshot(model, (*_WORDS, *_WEIGHTS), setting=setting)
@@ -30,6 +36,8 @@ def local_folder(model: str, *, setting: str) -> str:
 
 def tokenizer_folder(tokenizer: str, *, setting: str) -> str:
     """The folder of a tokenizer, likewise; no weights are downloaded. Raises `ConfigError` naming `setting`."""
+    if named := find_named(tokenizer):
+        return fetch(named, _print_progress)
     return tokenizer if Path(tokenizer).is_dir() else _snapshot(tokenizer, _WORDS, setting=setting)
 
 
@@ -53,6 +61,10 @@ def provided_tokenizer(settings: Settings) -> str:
 def is_hub_name(model: str) -> bool:
     """True if it has the form of a Hugging Face hub name."""
     return model.count("/") <= 1 and not model.startswith((".", "/", "~"))
+
+
+def _print_progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _snapshot(model: str, files: Sequence[str], *, setting: str) -> str:

@@ -159,14 +159,15 @@ async def settled(client: ChatClient, *, batch: int | None, patience: float) -> 
 
 
 def _waits(status: Mapping[str, Any]) -> bool:
-    """True if the learner does not train, or reports that all ready turns together cannot begin a step ("3 of 8",
-    "8 samples wait").
+    """True if the learner does not train, or reports that all ready turns together cannot begin a step ("3 of 8", "2
+    of 8, 9 with those that do not count", "8 samples wait").
     """
     if status.get("training") in ("off", "paused"):
         return True
     learner = status.get("processes", {}).get("learner", {}).get("detail") or {}
     waiting = str(learner.get("state", "")).startswith("waiting for")
-    return waiting and str(learner.get("detail", "")).startswith(f"{status['backlog']['ready']} ")
+    detail, ready = str(learner.get("detail", "")), status["backlog"]["ready"]
+    return waiting and (detail.startswith(f"{ready} ") or f", {ready} with " in detail)
 
 
 async def missing(client: ChatClient, turns: Sequence[str]) -> list[str]:

@@ -21,6 +21,9 @@ from openclaw_rl.shared import gpus
 from openclaw_rl.shared.child_process import end_child, start_child
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.settings import aliases
+from openclaw_rl.shared.settings.named_models import TINY
+from openclaw_rl.shared.settings.sources import FILE_VARIABLE
 
 START_SECONDS = 180.0
 GPU_START_SECONDS = 1200.0
@@ -58,15 +61,15 @@ async def own_service(
 ) -> AsyncIterator[RunningService]:
     """Start a service and end it with the block, whatever happens in it.
 
-    `settings` by their flat names. The data folder is temporary, or `keep`, which stays. `only`: the parts to run
-    (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not ready within three minutes, or twenty on
-    GPUs.
+    `settings` by their flat names; the tiny policy if nothing names a model. The data folder is temporary, or `keep`,
+    which stays. `only`: the parts to run (engine, proxy, learner), all if empty. Raises `ServiceFailed` if it is not
+    ready within three minutes, or twenty on GPUs.
     """
     data = keep or Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
     data.mkdir(parents=True, exist_ok=True)
     # A port that the supervisor keeps across restarts of the proxy, and a key of its own.
     own: dict[str, str | int | float | bool] = {"host": "127.0.0.1", "port": 0, "data": str(data)}
-    own |= {"api_key": secrets.token_urlsafe(16), **(settings or {})}
+    own |= {"api_key": secrets.token_urlsafe(16), **default_policy(os.environ), **(settings or {})}
     log = data / "service.log"
     seconds = GPU_START_SECONDS if on_gpus(settings or {}) else START_SECONDS
     with log.open("wb") as output:
@@ -90,6 +93,15 @@ async def own_service(
 def _environment() -> dict[str, str]:
     """Our environment without the settings that concern other services."""
     return {name: value for name, value in os.environ.items() if name.removeprefix("OPENCLAW_RL_") not in OWN_SETTINGS}
+
+
+def default_policy(environ: Mapping[str, str]) -> dict[str, str]:
+    """The setting for the tiny policy, which experiments are made for; empty if the environment, or a file of settings
+    that it names, may name another model.
+    """
+    names = {"OPENCLAW_RL_MODEL", FILE_VARIABLE}
+    names.update(name for alias in aliases.ALIASES if "model" in alias.settings for name in alias.environment)
+    return {} if any(environ.get(name) for name in names) else {"model": TINY.name}
 
 
 def on_gpus(settings: Mapping[str, object]) -> bool:

@@ -46,7 +46,8 @@ def folder_of(path: Path) -> tuple[Path, str]:
         return folder, base
     if not (folder / "config.json").is_file():
         raise ConfigError(
-            f"{path} is no policy: neither it nor its folder {SERVED!r} has a config.json or an {ADAPTER}"
+            f"{path} is no policy: neither it nor its folder {SERVED!r} has a config.json or an {ADAPTER}; the "
+            "checkpoint of version N is DATA/checkpoints/N (openclaw-rl versions lists them)"
         )
     return folder, ""
 

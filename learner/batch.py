@@ -1,8 +1,8 @@
 """Choose the samples of the next step.
 
-`batch_size` counts turns that a person answered, and turns that teach by themselves (a hint, an explicit reward).
-Others, mostly tool results, teach nothing under `rehearse` and come along uncounted. The oldest come first, none is
-skipped.
+`batch_size` counts the turns that teach under the method (a hint, a reward); under `rehearse` also the turns that a
+person answered, under `binary` every judged turn, as published. Others teach nothing and come along uncounted. The
+oldest come first, none is skipped.
 
 Under `rehearse` the first update waits for the first signal that can teach, and takes all samples that wait: their
 prompts count as earlier prompts. Later updates need no new signal, since remembered hints teach on rehearsals.
@@ -70,9 +70,10 @@ class Batches:
         """The next batch, samples to hold back included; or the reason for waiting."""
         if ready < size:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
-        if self._method.rollouts and ready <= WAITING_AT_MOST:
-            # Do not read tool results with long prompts again and again only to leave them waiting.
-            words = await self._journal.ready_words(guesses=self._method.rewards == "all")
+        if self._method.hints != "none" and ready <= WAITING_AT_MOST:
+            # Do not read turns with long prompts again and again only to leave them waiting.
+            guesses = self._method.rewards == "all"
+            words = await self._journal.ready_words(guesses=guesses, answered=self._method.rollouts)
             if words < size:
                 return _too_few(words, size, ready)
         remembered = await self._memory.standing() if self._method.hints == "remembered" else []
@@ -103,8 +104,10 @@ class Batches:
         return Batch(_oldest(fresh, counted, size), remembered)
 
     async def _counts(self, sample: Sample) -> bool:
-        if not self._method.rollouts or self._method.informative(sample):
+        if self._method.hints == "none" or self._method.informative(sample):
             return True
+        if not self._method.rollouts:
+            return False
         answered = await self._journal.next_state(sample.turn_id) if sample.turn_id else None
         return answered is not None and answered.role == "user"
 
@@ -138,7 +141,7 @@ class Batches:
 
 
 def _too_few(count: int, size: int, ready: int) -> Batch:
-    return Batch(waiting="waiting for samples", detail=f"{count} of {size}, {ready} with tool results")
+    return Batch(waiting="waiting for samples", detail=f"{count} of {size}, {ready} with those that do not count")
 
 
 def _oldest(samples: Sequence[Sample], counted: Sequence[bool], size: int) -> list[Sample]:

@@ -13,13 +13,14 @@ from openclaw_rl.learner.batch import Batch, Batches
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory
-from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
+from openclaw_rl.learner.judge.selection import MOST_CANDIDATES, candidates_of
 from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.report import step_figures
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
 from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts
+from openclaw_rl.learner.teacher import OtherTeacher
 from openclaw_rl.learner.versions import Candidate, Versions
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
@@ -56,6 +57,7 @@ class Learner:
         *,
         wake: asyncio.Event,
         in_flight: set[str],
+        teacher: OtherTeacher | None = None,
     ) -> None:
         """Raises `ConfigError` for a method, a hook, probes or anchor prompts that cannot be used."""
         self._journal = journal
@@ -66,6 +68,7 @@ class Learner:
         self._progress = progress
         self._wake = wake
         self._in_flight = in_flight
+        self._teacher = teacher
         self._method: Method = method(settings.learning.method, settings)
         self._rollouts = Rollouts(engine, prompter, settings, progress)
         self._guard = Guard(journal, engine, prompter, settings, self._method.trains_reward)
@@ -149,6 +152,9 @@ class Learner:
             found = (prepared, verdict, await self._rollouts_for(batch, samples, live))
             self._prepared = found
         _, verdict, rollouts = found
+        if self._teacher is not None:
+            self._progress.now("asking the teacher", self._teacher.title)
+            samples, rollouts = await self._teacher.teach(samples), await self._teacher.teach(rollouts)
         figures = await step_figures(self._journal, batch.samples, samples, rollouts, live.number)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
@@ -255,14 +261,14 @@ class Learner:
         return msgspec.structs.replace(sample, hinted_prompts=prompts)
 
     async def _proposed(self, sample: Sample) -> Sequence[str]:
-        """The selected hint; or all proposed ones, if each token takes its own."""
+        """The selected hint; or all candidates, shortest first, if each token takes its own."""
         assert sample.hint is not None and sample.turn_id is not None
         if self._settings.learning.hint_selection != "overlap-token":
             return [sample.hint]
         judgement = await self._journal.judgement(sample.turn_id)
-        votes = judgement.votes if judgement else ()
-        proposed = dict.fromkeys([sample.hint, *(vote.hint for vote in votes if vote.hint)])
-        return list(proposed)[:MOST_CANDIDATES]
+        proposed = candidates_of(judgement.votes) if judgement else []
+        # The wish of a comment is no vote's; it comes first.
+        return (proposed if sample.hint in proposed else [sample.hint, *proposed])[:MOST_CANDIDATES]
 
     async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
         """Try a batch whose step fails twice, then reject it, so that learning continues without it."""

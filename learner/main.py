@@ -28,6 +28,7 @@ from openclaw_rl.learner.reporting.tensorboard import TensorBoard
 from openclaw_rl.learner.reporting.wandb import WeightsAndBiases, configuration
 from openclaw_rl.learner.rollouts import hooks
 from openclaw_rl.learner.rollouts.rehearsal import anchor_prompts
+from openclaw_rl.learner.teacher import check_teacher, create_teacher
 from openclaw_rl.learner.versions import Versions, check_resume
 from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer, resolve_backend
 from openclaw_rl.shared.engine.protocol import Engine
@@ -103,7 +104,9 @@ def check_code(settings: Settings) -> None:
     """Raise `ConfigError` for a custom method or loss that cannot be loaded. It may import torch, so the supervisor
     leaves this to the learner.
     """
-    method(settings.learning.method, settings)
+    found = method(settings.learning.method, settings)
+    if settings.learning.train:
+        check_teacher(settings, found)
     if settings.learning.custom_loss and settings.learning.train:
         try:
             load_loss(settings.learning.custom_loss)
@@ -137,7 +140,7 @@ async def sinks_of(settings: Settings, journal: AsyncJournal) -> list[Sink]:
 async def _learn(
     settings: Settings, journal: AsyncJournal, engine: Engine, judge: JudgeLoop, in_flight: set[str], progress: Progress
 ) -> None:
-    trainer = None
+    trainer = teacher = None
     try:
         if settings.learning.train:
             progress.now("loading the policy", settings.engine.model)
@@ -150,11 +153,23 @@ async def _learn(
                 progress.now("training is off")
                 return
             prompter = await asyncio.to_thread(Prompter.from_settings, settings)
+            teacher = await create_teacher(settings, method(settings.learning.method, settings))
             learner = Learner(
-                journal, engine, trainer, versions, prompter, settings, progress, wake=judge.judged, in_flight=in_flight
+                journal,
+                engine,
+                trainer,
+                versions,
+                prompter,
+                settings,
+                progress,
+                wake=judge.judged,
+                in_flight=in_flight,
+                teacher=teacher,
             )
             group.create_task(learner.run(), name="learner")
     finally:
+        if teacher is not None:
+            await teacher.close()
         if trainer is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSING_SECONDS):

@@ -23,14 +23,15 @@ MEMORY = 0.9
 
 
 class Method(msgspec.Struct, frozen=True):
-    """`hints`: the teacher's hints on a turn, its own or all remembered ones; `distillation` and `rewards` as in
-    `shared.trainer.Recipe`; `rollouts`: whether rehearsals and anchors are made.
+    """`hints`: the teacher's hints on a turn, its own or all remembered ones; `distillation`, `rewards` and
+    `aggregation` as in `shared.trainer.Recipe`; `rollouts`: whether rehearsals and anchors are made.
     """
 
     name: str
     hints: Literal["none", "own", "remembered"] = "none"
     distillation: Literal["none", "full", "token", "topk", "select"] = "none"
     rewards: Literal["none", "explicit", "all"] = "explicit"
+    aggregation: Literal["token", "sample"] = "sample"
     rollouts: bool = False
 
     def informative(self, sample: Sample) -> bool:
@@ -62,6 +63,7 @@ class Method(msgspec.Struct, frozen=True):
             method=self.name,
             distillation=self.distillation,
             rewards=self.rewards,
+            aggregation=self.aggregation,
             w_opd=recipe.w_opd if self.distillation != "none" else 0.0,
             w_anchor=recipe.w_anchor if self.rollouts else 0.0,
         )
@@ -82,7 +84,7 @@ METHODS = {
     for one in (
         # Ours, see docs/methods.md: distillation on hinted turns and rehearsals, an anchor, the reward's term for
         # explicit signals alone.
-        Method("rehearse", hints="remembered", distillation="full", rollouts=True),
+        Method("rehearse", hints="remembered", distillation="full", aggregation="token", rollouts=True),
         # OpenClaw-RL's Binary RL (arXiv 2603.10165): the judge's score is the advantage of every token.
         Method("binary", rewards="all"),
         # Its on-policy distillation under hindsight hints: an advantage per sampled token, on turns with a hint.

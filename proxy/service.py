@@ -46,7 +46,8 @@ class ProxyService:
         self.engine = engine
         self.prompter = prompter
         self.metrics = Metrics()
-        self.names = ModelNames(settings.serve.model_name, settings.serve.model_aliases)
+        serve = settings.serve
+        self.names = ModelNames(serve.model_name, serve.model_aliases, strict=serve.strict_model_names)
         self.watch = EngineWatch(
             engine,
             settings.engine.context_length,

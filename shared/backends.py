@@ -183,7 +183,7 @@ def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0,
         own = {"backend": "megatron", "train": False, "lora": False, "sglang_args": ""}
     elif settings.engine.backend == "megatron":
         own["device"] = "cpu"
-    policys = {"tokenizer": "", "family": "auto", "thinking": False, "context_length": 0}
+    policys = {"tokenizer": "", "family": "auto", "tools": "auto", "thinking": False, "context_length": 0}
     place = {"engine_url": url, "engine_host": "127.0.0.1", "engine_port": port}
     return settings.replace(model=folder, **own, **policys, **place)
 

@@ -54,7 +54,8 @@ def resolve(path: str, *, extra: str = "", default: str = "") -> Callable[..., A
     try:
         return cast(Callable[..., Any], getattr(module, attribute))
     except AttributeError as error:
-        raise ConfigError(f"{path}: the module has no {attribute!r}") from error
+        where = "; docs/extending.md describes it" if default else ""
+        raise ConfigError(f"{path}: the module has no {attribute!r}{where}") from error
 
 
 def _file_module(path: str) -> ModuleType:

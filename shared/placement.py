@@ -15,7 +15,7 @@ from openclaw_rl.shared.gpus import ORDER, VISIBLE, Gpu
 
 VARIABLE = "OPENCLAW_PLACEMENT"
 
-ServerRole = Literal["policy", "judge", "hint"]
+ServerRole = Literal["policy", "judge", "hint", "teacher"]
 
 Sharing = Literal["apart", "together", "alternating"]
 """The way training and serving share GPUs: `apart` on different ones; `together` on the same ones, where both fit at
@@ -24,8 +24,8 @@ once; `alternating` on the same ones, where a step fits only while SGLang has re
 
 
 class MemoryPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the memory estimate: the bytes that `role` (`trainer`, `policy`, `judge`, `hint`) needs for `what` on
-    each of its GPUs.
+    """One line of the memory estimate: the bytes that `role` (`trainer`, `policy`, `judge`, `hint`, `teacher`) needs
+    for `what` on each of its GPUs.
     """
 
     role: str
@@ -74,7 +74,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[Server, ...] = ()
     """The policy's; several are put behind SGLang's router."""
     judges: tuple[Server, ...] = ()
-    """The servers of judge and hint model, where they are separate models served here."""
+    """The servers of judge, hint model and teacher, where they are separate models served here."""
     sharing: Sharing = "apart"
     """If not `apart`, the servers have to be up before the trainer starts: they measure the free memory."""
     parts: tuple[MemoryPart, ...] = ()

@@ -193,6 +193,16 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     time: float = msgspec.field(default_factory=now)
 
 
+class TeacherScores(msgspec.Struct, frozen=True):
+    """The scores of an answer by a teacher behind an engine, under the hinted prompt: the logprobs of its tokens at the
+    temperature of the distillation, and per position the teacher's likeliest tokens, `(logprob, id)` at temperature 1,
+    best first.
+    """
+
+    logprobs: Sequence[float]
+    top: Sequence[Sequence[tuple[float, int]]] = ()
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A turn made trainable, or a rollout trained with the turns.
 
@@ -201,8 +211,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     normalised geometric mean over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
     ones, at places of its own (`shared.messages.images.shown_again`). The journal keeps their files with the turn and
     nowhere else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a method took a
-    baseline off it, `weight` is its weight in the means (the journal keeps neither); `explicit` says that it may train
-    through the binary term under every method. `no_ratio` says why it has no importance ratio ("" where it has one,
+    baseline off it, `weight` is its weight in the means, `taught` holds the scores of a teacher that is another model
+    (the journal keeps none of the three); `explicit` says that it may train through the binary term under every method.
+    `no_ratio` says why it has no importance ratio ("" where it has one,
     see `shared.objective.importance_ratio`): no term with a ratio takes it then.
     """
 
@@ -222,6 +233,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     explicit: bool = False
     hint: str | None = None
     hinted_prompts: Sequence[Sequence[int]] = ()
+    taught: TeacherScores | None = None
     weight: float = 1.0
     time: float = msgspec.field(default_factory=now)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, Self
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.hooks import Hook
@@ -22,8 +22,9 @@ class Recipe(BaseModel):
     advantage per sampled token, in one policy loss with the reward's), `topk` (reverse KL over K tokens and a tail) or
     `select` (clipped differences of the policy's likeliest tokens); and `rewards`, the samples whose rewards train with
     the weight `w_rl`: those a person or an environment gave, or all. `w_anchor` weighs the forward KL to the base on
-    drill prompts. Passes over a batch end early when at most the share `early_stop` of the teacher's distance from the
-    base, KL(base ‖ teacher), is left; 0 makes all passes. `epsilon` is AdamW's.
+    drill prompts. `aggregation` is the mean of the loss: over the tokens of the batch (`token`), or over the tokens of
+    each answer and then over the answers (`sample`). Passes over a batch end early when at most the share `early_stop`
+    of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. `epsilon` is AdamW's.
     """
 
     model_config = ConfigDict(
@@ -37,6 +38,7 @@ class Recipe(BaseModel):
 
     distillation: Literal["none", "full", "token", "topk", "select"] = Field("full", exclude=True)
     rewards: Literal["none", "explicit", "all"] = Field("explicit", exclude=True)
+    aggregation: Literal["token", "sample"] = Field("token", exclude=True)
     w_anchor: float = Field(1.0, ge=0, exclude=True)
     early_stop: float = Field(0.05, ge=0, lt=1, exclude=True)
     epsilon: float = Field(1e-8, gt=0, exclude=True)
@@ -74,8 +76,11 @@ class Recipe(BaseModel):
     clip_low: float = Field(0.2, gt=0, lt=1, description="PPO clip: lower bound of the ratio is 1 − clip_low")
     clip_high: float = Field(0.28, gt=0, description="PPO clip: upper bound of the ratio is 1 + clip_high")
     ratio_cap: float = Field(2.0, ge=1, description="Truncation of the importance ratio exp(log π − log μ)")
-    teacher: Literal["base", "live", "ema"] = Field(
-        "base", description="Model that sees the hint: the original base, the current policy, or its moving average"
+    teacher: str = Field(
+        "base",
+        description="Model that sees the hint: base (the original), live (the current policy), ema (its moving "
+        "average); or another model with the same vocabulary, engine:FOLDER (`serve` starts its engine) or "
+        "engine:FOLDER@URL (a running engine), for opd, combined, topk and topk-select",
     )
     ema_decay: float = Field(0.98, ge=0, lt=1, description="Decay of the moving average at each step (teacher = ema)")
     teacher_temperature: float = Field(1.0, gt=0, description="Temperature of the teacher's distribution")
@@ -99,6 +104,11 @@ class Recipe(BaseModel):
         description="Number of likeliest tokens per position; topk-select trains on them, and overlap selections "
         "compare them",
     )
+    select_from: Literal["student", "teacher", "overlap"] = Field(
+        "student",
+        description="Model whose select_k likeliest tokens topk-select trains on: student (the policy before the "
+        "step), teacher, or the tokens that both have (overlap)",
+    )
     advantage_clip: float = Field(
         1.0, gt=0, description="Clip bound of a token's logprob difference between teacher and policy (topk-select)"
     )
@@ -108,6 +118,18 @@ class Recipe(BaseModel):
     micro_batch_tokens: int = Field(
         8192, ge=1, description="Tokens per forward pass in training; a longer turn is processed alone"
     )
+
+    @field_validator("teacher", mode="after")
+    @classmethod
+    def _teacher(cls, value: str) -> str:
+        if value not in ("base", "live", "ema") and not (value.startswith("engine:") and value[7:].strip()):
+            raise ValueError("choose base, live, ema, or another model: engine:FOLDER or engine:FOLDER@URL")
+        return value
+
+    @property
+    def has_other_teacher(self) -> bool:
+        """True if the teacher is another model, behind an engine."""
+        return self.teacher.startswith("engine:")
 
     @property
     def per_token_hints(self) -> bool:

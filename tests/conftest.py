@@ -7,6 +7,7 @@ about a second.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +16,15 @@ from typing import Any
 import hypothesis
 import pytest
 
+from openclaw_rl.cli.model_package import fetch
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, SMOLLM2
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.processes import Engine, Proxy, run_engine, run_proxy, write_random_policy
+
+USERS_CACHE = os.environ.get(CACHE_VARIABLE)
+# No model is there, so that every service of the tests has the tiny policy unless a test names another.
+os.environ[CACHE_VARIABLE] = str(Path(__file__).parent / "no-cache")
 
 # Times are the machine's business: a busy one is no failure.
 hypothesis.settings.register_profile("busy", deadline=None)
@@ -29,6 +37,17 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if (EMBEDDED_POLICY / "model.safetensors").exists():
         return EMBEDDED_POLICY
     return write_random_policy(tmp_path_factory.mktemp("policy"))
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder() -> Path:
+    """SmolLM2 in the user's own cache, fetched if it is missing; the test is skipped if it cannot be had."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(CACHE_VARIABLE) if USERS_CACHE is None else patch.setenv(CACHE_VARIABLE, USERS_CACHE)
+        try:
+            return Path(fetch(SMOLLM2, print))
+        except ConfigError as error:
+            pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

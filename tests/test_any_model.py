@@ -95,6 +95,20 @@ def test_a_model_of_another_architecture_answers_streamed_and_not(engine: Engine
         assert len(turn.response_ids) == len(turn.logprobs) > 0
         assert turn.untrainable == ""
 
+
+def test_a_model_whose_template_has_no_tools_is_given_them_in_words(engine: Engine, tmp_path: Path) -> None:
+    with run_proxy(engine, tmp_path / "words") as proxy:
+        required = proxy.chat(ASKED, tools=TOOLS, tool_choice="required", temperature=0, max_tokens=12)
+        assert required.status_code == 200, required.text
+        begun = '<tool_call>\n{"name": "read", "arguments":'  # nothing that random weights write is JSON
+        assert required.json()["choices"][0]["message"]["content"].startswith(begun)
+        free = proxy.chat(ASKED, tools=TOOLS, temperature=0)
+        turn = proxy.journal().turn(free.headers["x-openclaw-rl-turn"])
+        assert turn is not None
+        assert len(turn.response_ids) == len(turn.logprobs) > 0
+        assert turn.untrainable == ""
+        assert turn.tools == TOOLS
+    with run_proxy(engine, tmp_path / "template", tools="template") as proxy:
         refused = proxy.chat(ASKED, tools=TOOLS)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"] == "tools"

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.shared.settings.named_models import TINY, find_named
+from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.failures import (
     ACCOUNTS,
     ProviderAccount,
@@ -227,14 +228,15 @@ class _Inquiry:
         def likeness(other: str) -> float:
             return -difflib.SequenceMatcher(None, model.lower(), other.lower()).ratio()
 
-        shipped = model == str(EMBEDDED_POLICY)
-        if shipped:
-            message = f"the shipped policy is on this machine alone; {name} trains base models of its own"
+        local = find_named(model)
+        if local is not None:
+            title = "the shipped policy" if local is TINY else local.name
+            message = f"{title} is on this machine alone; {name} trains base models of its own"
         elif lacking:
             message = f"model = {model} is not there {lacking} at {name}"
         else:
             message = f"model = {model} is not offered by {name}"
-        shown = sorted(models) if shipped else sorted(models, key=likeness)
+        shown = sorted(models) if local is not None else sorted(models, key=likeness)
         listed = ", ".join(shown[:_SHOWN]) + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
         message += ": set model (OPENCLAW_RL_MODEL, --model) to one that is"
         return CloudError(f"{message}: {listed}" if listed else message, "model", undone=True)

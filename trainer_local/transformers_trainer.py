@@ -217,7 +217,7 @@ class _Learning:
         self.device = trainer._device
         self.vocab_size = self._weights.vocab_size
         self.run_policy: RunModel = partial(trainer._forward, self._weights.model, recipe=recipe)
-        teacher = {"base": None, "live": parent, "ema": trainer._average or parent}[recipe.teacher]
+        teacher = {"live": parent, "ema": trainer._average or parent}.get(recipe.teacher)
         self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_with_weights, teacher)
 
     def run_base(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:

@@ -12,6 +12,7 @@ from openclaw_rl.shared.process import is_loopback
 from openclaw_rl.shared.redaction.outgoing import is_here
 from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.model_reference import ModelReference, read_model
+from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.settings import Settings
 
 _REDACTED = {
@@ -19,7 +20,7 @@ _REDACTED = {
     "secrets": "recognised secrets are redacted first (cloud_redact = secrets)",
     "all": "recognised secrets and personal data are redacted first (cloud_redact = all)",
 }
-TITLES = {"judge": "judge", "hint_model": "hint model", "custom_reward": "reward model"}
+TITLES = {"judge": "judge", "hint_model": "hint model", "custom_reward": "reward model", "teacher": "teacher"}
 
 
 def data_flows(settings: Settings, judges: Sequence[ModelReference]) -> Iterator[str]:
@@ -51,12 +52,17 @@ def data_flows(settings: Settings, judges: Sequence[ModelReference]) -> Iterator
 
 
 def _judge(model: ModelReference, redacted: str) -> Iterator[str]:
-    """Conversations that a judge or hint model elsewhere gets."""
+    """Conversations that a judge, hint model or teacher elsewhere gets."""
     what = TITLES[model.setting]
     if model.kind == "litellm" and not is_here(model.name, model.url):
         yield (
             f"conversations (request, answer and next state) go to the {what} {model.name} "
             f"at {model.url or 'its provider'}; {redacted}"
+        )
+    elif model.setting == "teacher" and not _is_loopback(model.url):
+        yield (
+            f"prompts with hints, and answers, go as token ids to the teacher's engine at {model.url}; nothing is "
+            "redacted first, because the teacher scores exactly these tokens"
         )
     elif model.kind == "engine" and not _is_loopback(model.url):
         yield f"conversations, as token ids, go to the {what}'s engine at {model.url}; {redacted}"
@@ -94,7 +100,10 @@ def _provider(settings: Settings, *, judges_there: bool) -> Iterator[str]:
 def _hub(settings: Settings, *, is_cloud: bool) -> Iterator[str]:
     """Names that are looked up at the Hugging Face hub."""
     model, tokenizer = settings.engine.model, settings.engine.tokenizer
-    if not is_cloud and not Path(model).exists():
+    named = None if is_cloud else find_named(model)
+    if named is not None and named.package is not None and not Path(model).exists():
+        yield f"the name of the package {named.package.name} goes to the Python package index when it is downloaded"
+    elif not is_cloud and not Path(model).exists():
         yield f"the name of the model {model} goes to the Hugging Face hub when it is downloaded"
     name = tokenizer or (model if is_cloud else "")
     if name and not Path(name).exists() and is_hub_name(name):

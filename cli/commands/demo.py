@@ -36,7 +36,7 @@ from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.charts import draw_curves
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.provenance import save, typed
-from openclaw_rl.evaluation.service import RunningService, own_service
+from openclaw_rl.evaluation.service import RunningService, default_policy, own_service
 from openclaw_rl.evaluation.statistics import Interval, interval
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gather import gather
@@ -168,7 +168,7 @@ def service_settings(options: DemoOptions) -> dict[str, str]:
     """The services' settings that the options hold, by name."""
     model = str(Path(options.model).resolve()) if Path(options.model).is_dir() else options.model
     named = {"method": options.method, "backend": options.backend, "model": model if options.model else ""}
-    return {name: value for name, value in named.items() if value}
+    return default_policy(os.environ) | {name: value for name, value in named.items() if value}
 
 
 def _check(options: DemoOptions) -> Settings:

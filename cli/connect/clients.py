@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.cli.connect.config_file import Place, shorten
-from openclaw_rl.cli.connect.provider_entry import PROVIDER
+from openclaw_rl.cli.connect.provider_entry import PROVIDER, context_note
 from openclaw_rl.shared.errors import ConfigError
 
 EXTENSION = "openclaw-rl"
@@ -105,6 +105,8 @@ def _openclaw(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
         own = own.get("primary") if isinstance(own, Mapping) else own
         if own and own != chosen:
             wanted.notes.append(f"agent {name} keeps its own model ({own})")
+    if note := context_note(offer.model):
+        wanted.notes.append(note)
     if offer.extension:
         _openclaw_extension(wanted, config)
     if included:

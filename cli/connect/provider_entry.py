@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from openclaw_rl.cli.client import Service
 from openclaw_rl.shared.settings.settings import Settings
 
 PROVIDER = "clawrl"
+
+_PROMPT_TOKENS = (6_200, 14_200)
+"""What OpenClaw 2026.9 sends before anyone has spoken, in tokens of SmolLM2: with five tools, and with all twelve."""
 
 
 def provider_entry(settings: Settings, service: Service) -> dict[str, Any]:
@@ -34,6 +38,18 @@ def provider_entry(settings: Settings, service: Service) -> dict[str, Any]:
         "models": {"mode": "merge", "providers": {PROVIDER: provider}},
         "agents": {"defaults": {"model": {"primary": f"{PROVIDER}/{settings.serve.model_name}"}}},
     }
+
+
+def context_note(model: Mapping[str, Any]) -> str:
+    """A warning about an entry whose context OpenClaw's own prompt fills, "" where there is room."""
+    context, (least, most) = int(model["contextWindow"]), _PROMPT_TOKENS
+    if not 0 < context < most + model["maxTokens"]:
+        return ""
+    return (
+        f"the context has {context:,} tokens. OpenClaw's instructions and tools take about {least:,} (five tools) "
+        f"to {most:,} (all of them): a prompt that does not fit gets the error context_length_exceeded. Give the agent "
+        "fewer tools and shorter workspace files, or serve a model with a longer context"
+    )
 
 
 def curl_line(settings: Settings, service: Service) -> str:

@@ -14,7 +14,7 @@ from openclaw_rl.learner.hints import ASKED
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
 from openclaw_rl.learner.methods import Method, method
 from openclaw_rl.shared.objective.terms import terms_of
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
@@ -79,9 +79,9 @@ class Costs:
             lines.append(f"all {self._learning.epochs} passes of a step are made{earlier}")
         if self._method.hints != "none":
             lines.append(f"a hint has {HINT_TOKENS} tokens, and answers are scored under {self._hints} of them")
-            lines.append(f"{load.hinted:.0%} of the turns of a step have a hint")
+            lines.append(f"{load.hinted:.0%} of the judged turns have a hint")
         elif load.rewarded < 1:
-            lines.append(f"{load.rewarded:.0%} of the turns of a step have a reward other than 0")
+            lines.append(f"{load.rewarded:.0%} of the judged turns have a reward other than 0")
         if self._method.rollouts:
             lines.append(f"rehearsals are answered in {self._drawn:.0f} tokens, and so are probes")
             if load.prompt > settings.learning.max_sample_tokens:
@@ -114,8 +114,16 @@ class Costs:
         """Batches per day."""
         if not self._learning.train:
             return 0.0
-        counted = self._load.answered if self._method.rollouts else 1.0
-        return self._load.main * counted / self._learning.turns_a_step
+        return self._load.main * self._counted / self._learning.turns_a_step
+
+    @property
+    def _counted(self) -> float:
+        """The share of main turns that `batch_size` counts (`learner.batch`)."""
+        if self._method.rollouts:
+            return self._load.answered
+        if self._method.hints == "none":
+            return 1.0
+        return max(self._load.hinted, self._load.rewarded if self._recipe.rewards == "all" else 0.0)
 
     def step(self) -> list[CostItem]:
         """The costs of one batch, part by part."""
@@ -183,9 +191,11 @@ class Costs:
     def _samples(self) -> list[Sample]:
         """A batch with its rollouts, of average length."""
         size = self._learning.turns_a_step
-        hinted = math.ceil(size * self._load.hinted)
-        rewarded = math.ceil(size * self._load.rewarded)
         load = self._load
+        # Turns that do not count come along and cost nothing.
+        among = 1.0 if self._method.rollouts else self._counted or 1.0
+        hinted = math.ceil(size * min(1.0, load.hinted / among))
+        rewarded = math.ceil(size * min(1.0, load.rewarded / among))
         found = [
             self._sample("turn", number < hinted, load.prompt, load.answer, float(number < rewarded))
             for number in range(size)
@@ -209,6 +219,7 @@ class Costs:
             reward=reward,
             explicit=False,
             hinted_prompts=[hint] * self._hints if hinted and self._method.hints != "none" else [],
+            taught=TeacherScores(()) if self._recipe.has_other_teacher else None,
         )
 
     def _probes(self) -> CostItem:

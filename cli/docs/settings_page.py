@@ -46,6 +46,7 @@ A setting can be given in several places. Each place in this list overrides thos
 3. The file `openclaw-rl.toml` in the folder where `openclaw-rl` is started, or the file that `OPENCLAW_RL_CONFIG` or
    `--config` names. Write `batch_size = 4` at the top level or in the table of its group, `[learning]`. A name
    that begins with its group's name may be written without it there: `max_kl = 0.3` in `[guard]` is `guard_max_kl`.
+   A file `….yaml`, `….yml` or `….json` holds the same as YAML or JSON.
 4. The environment: `OPENCLAW_RL_BATCH_SIZE=4`.
 5. A flag of `openclaw-rl serve`: `--batch-size 4`; a setting that is on or off has two flags, `--lora` and `--no-lora`.
 
@@ -72,14 +73,25 @@ The defaults above are those of `rehearse`. Other methods have other defaults fo
 _ALIASES = """
 ## Names from other systems
 
-The service accepts these names of other systems. Names in capitals are variables, names with dashes are flags, and
-names like `num_judges` also work in `openclaw-rl.toml`. A name in the tables above overrides them. If two of these
-names give one setting different values, the error names both. A flag in the tables above (`--host`, `--batch-size`,
+The service accepts these names of other systems. Names in capitals are variables, and names with dashes are flags. A
+name like `num_judges` is a key of the file, and also a variable (`NUM_JUDGES`) and a flag (`--num-judges`). A name with
+a dot is a key in a table of another system's file. A name in the tables above overrides them. If two of these names
+give one setting different values, the error names both. A flag in the tables above (`--host`, `--batch-size`,
 `--lora-rank`, …) always has the meaning given there.
+
+- **Configuration files.** `--config FILE` (TOML, YAML or JSON) also reads these tables, with the keys below and names
+  of settings: {tables}.
+- **Variables with flags.** `LORA_ARGS="--lora-rank 64"` counts as a variable. These hold flags:
+  {arguments}.
+- **Names without a counterpart.** On the command line and as a key of `openclaw-rl.toml` such a name is an error, which
+  says what to do instead. In a variable, or in a table of another system's file, `serve` and `doctor` print that
+  message, and the service starts. A value that always holds here is accepted; `doctor` says so.
 
 | name | meaning here |
 |---|---|
 """
+
+_NO_MODEL = "the data folder's policy; in a new folder smollm2, or tiny if smollm2 was not fetched"
 
 
 def page() -> str:
@@ -87,7 +99,7 @@ def page() -> str:
     chosen = {name for names in FIRST.values() for name in names.split()}
     first = "".join(_tables(name for name in SETTINGS if name in chosen))
     advanced = "".join(_tables((name for name in SETTINGS if name not in chosen), prefix="Advanced: "))
-    return "".join((_HEAD, first, advanced, _METHODS, *_methods(), _ALIASES, *_aliases()))
+    return "".join((_HEAD, first, advanced, _METHODS, *_methods(), _aliases_head(), *_aliases()))
 
 
 def _tables(names: Iterable[str], *, prefix: str = "") -> Iterator[str]:
@@ -97,7 +109,7 @@ def _tables(names: Iterable[str], *, prefix: str = "") -> Iterator[str]:
         if setting.group != group:
             group = setting.group
             yield _TABLE.format(title=prefix + TITLES[group])
-        default = "the shipped policy" if setting.field.default == str(EMBEDDED_POLICY) else setting.field.default
+        default = _NO_MODEL if setting.field.default == str(EMBEDDED_POLICY) else setting.field.default
         shown = ("on" if default else "off") if isinstance(default, bool) else str(default)
         meaning = (setting.field.description or "").replace("|", "\\|") + _choices(setting.field.annotation)
         yield f"| `{name}` | `--{flag_of(name)}` | {shown} | {meaning}{_bounds(name)} |\n"
@@ -135,13 +147,29 @@ def _bounds(name: str) -> str:
     return f" ({', '.join(limits)})" if limits else ""
 
 
+def _aliases_head() -> str:
+    tables = ", ".join(f"`{table}`" for table in aliases.TABLES)
+    return _ALIASES.format(tables=tables, arguments=", ".join(f"`{name}`" for name in aliases.ARGUMENTS))
+
+
 def _aliases() -> Iterator[str]:
     for alias in aliases.ALIASES:
-        names = [*alias.environment, *(f"--{flag}" for flag in alias.flags), *alias.keys]
-        meaning = " and ".join(f"`{setting}`" for setting in alias.settings) or f"no setting: {alias.instead}"
-        yield f"| {' '.join(f'`{name}`' for name in names)} | {meaning} |\n"
+        names = [*alias.environment, *(f"--{flag}" for flag in alias.flags), *alias.keys, *alias.tables]
+        yield f"| {' '.join(f'`{name}`' for name in names)} | {_meaning(alias)} |\n"
     methods = ", ".join(f"`{theirs}` = `{ours}`" for theirs, ours in aliases.METHODS.items())
     yield f"\nMethods: {methods}. The setting `method` lists all methods.\n"
+
+
+def _meaning(alias: aliases.Alias) -> str:
+    if not alias.settings:
+        held = ", ".join(f"`{value}`" for value in alias.holds if value != "*")
+        return f"no setting: {alias.instead}" + (f" (accepted: {held})" if held else "")
+    meaning = " and ".join(f"`{setting}`" for setting in alias.settings)
+    if not alias.second:
+        return meaning
+    first = (one for one in aliases.ALIASES if one.first and set(one.settings) & set(alias.next_to))
+    names = (name for one in first for name in (*one.environment, *(f"--{flag}" for flag in one.flags), *one.tables))
+    return f"{meaning}; next to another of {', '.join(f'`{name}`' for name in names)}: `{alias.second}`"
 
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json, write_json
-from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.shared.settings.named_models import POLICY_FILE, TINY, find_named
+from openclaw_rl.shared.settings.settings import Settings
 
-FILE = "policy.json"
+FILE = POLICY_FILE
 SHIPPED = "the shipped policy"
 _EDGE_BYTES = 1 << 16
 
@@ -51,8 +52,10 @@ class Policy(msgspec.Struct, frozen=True):
     def from_settings(cls, settings: Settings, name: str) -> Policy:
         """The policy of settings with folders; `name` is the model as its owner wrote it."""
         folder = Path(settings.engine.model)
-        if Path(name).is_dir():
-            name = SHIPPED if Path(name).samefile(EMBEDDED_POLICY) else str(Path(name).resolve())
+        if named := find_named(name):
+            name = SHIPPED if named is TINY else named.name
+        elif Path(name).is_dir():
+            name = str(Path(name).resolve())
         files = _digest(_file_parts(folder)) if folder.is_dir() else ""
         return cls(settings.engine.backend, name, _tokens(Path(settings.engine.tokenizer_path)), files)
 
@@ -82,7 +85,7 @@ def mismatch(settings: Settings, name: str) -> str:
     difference = kept.differs(Policy.from_settings(settings, name)) if kept is not None else ""
     if kept is None or not difference:
         return ""
-    back = f"--backend {kept.backend} --model {EMBEDDED_POLICY if kept.model == SHIPPED else kept.model}"
+    back = f"--backend {kept.backend} --model {TINY.name if kept.model == SHIPPED else kept.model}"
     return (
         f"the data folder {settings.serve.data} belongs to another policy, which cannot learn from the same "
         f"conversations: {difference}. Choose another folder with --data (OPENCLAW_RL_DATA), or return to that policy: "

@@ -35,7 +35,7 @@ class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
     def from_settings(cls, settings: Settings, roles: Iterable[str] = ROLES, *, policy: str = "") -> ServicePlan:
         """Raises `ConfigError` for a backend or judge that is none, and for parts that do not fit on the GPUs."""
         settings = resolve_backend(settings)
-        judges = JudgeModels.from_settings(settings.judge)
+        judges = JudgeModels.from_settings(settings)
         roles = tuple(role for role in ROLES if role in set(roles))
         return cls(
             settings=settings,

@@ -15,6 +15,7 @@ _SHARED = (
     "model",
     "tokenizer",
     "family",
+    "tools",
     "thinking",
     "model_name",
     "context_length",

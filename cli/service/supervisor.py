@@ -31,7 +31,7 @@ from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE
 
 _CHAT = frozenset({"engine", "proxy"})
-_TURNS = ("engine", "judge", "hint", "learner", "proxy")
+_TURNS = ("engine", "judge", "hint", "teacher", "learner", "proxy")
 """The order in which processes that share a GPU are started."""
 TURN_SECONDS = 900.0
 HEARTBEAT_SECONDS = 2.0

@@ -14,6 +14,7 @@ from openclaw_rl.learner.judge.reward_model import RewardModelJudge
 from openclaw_rl.learner.judge.rules.rules import RuleJudge
 from openclaw_rl.learner.judge.selection import Selector
 from openclaw_rl.learner.judge.votes import Voting
+from openclaw_rl.learner.teacher import teacher_engine
 from openclaw_rl.shared.backends import create_engine, create_reward_model, own_engine
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError
@@ -29,10 +30,12 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     """The judge that `judge`, `hint_model` and `custom_reward` name (docs/judging.md). `engine` serves the policy;
     without a `prompter` the policy's is made when it is needed. Raises `ConfigError`.
     """
-    models = JudgeModels.from_settings(settings.judge)
+    models = JudgeModels.from_settings(settings)
     model, hint = models.judge, models.hint
     policy = LazyPrompter(lambda: asyncio.to_thread(lambda: prompter or Prompter.from_settings(settings)))
-    selector = Selector(settings, engine, policy)
+    compares = settings.learning.hint_selection == "overlap-sequence"
+    teacher = None if models.teacher is None or not compares else teacher_engine(settings, models.teacher)
+    selector = Selector(settings, engine, policy, teacher)
     slots = asyncio.Semaphore(settings.judge.concurrency)
 
     def voting(asked: ModelReference) -> Voting:

@@ -1,5 +1,6 @@
 """Custom judges: a class with `async judge(turn, next_state)`, or OpenClaw-RL's reward contract
-`get_reward_model(config) -> obj` with `obj.score(prompt, response, next_state) -> float in [0, 1]`.
+`get_reward_model(config) -> obj` with `obj.score(prompt, response, next_state) -> float in [0, 1]`. Also a class made
+from its model's path, and `compute_reward` in place of `score`.
 
 An exception or an invalid value is a failed vote with its reason.
 """
@@ -20,40 +21,53 @@ from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.shared.errors import ConfigError, JournalError, JudgeAway, JudgeError
 from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.settings.hook_config import HookConfig
 from openclaw_rl.shared.settings.settings import Settings
 
 REWARD = "get_reward_model"
-
-
-class HookConfig(dict[str, Any]):
-    """Every setting by name, as `config["judge"]`, `config.get("judge")` and `config.judge`."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError as error:
-            raise AttributeError(name) from error
+REWARD_CLASS = "CustomRewardModel"
+_PATHS = ("model_path", "checkpoint_path")
+"""Arguments by which a reward model takes the path of its model."""
 
 
 def create(settings: Settings, *, reward: bool = False) -> CustomJudge:
-    """The judge that `judge` names; with `reward` the one of `custom_reward`, an object with `judge` or `score`. Raises
-    `ConfigError`.
+    """The judge that `judge` names; with `reward` the one of `custom_reward`, an object with `judge`, `score` or
+    `compute_reward`. Raises `ConfigError`.
     """
     setting, path = ("custom_reward", settings.judge.custom_reward) if reward else ("judge", settings.judge.model)
-    factory = resolve(path, default=REWARD if reward else "Judge")
+    factory = _reward_factory(path) if reward else resolve(path, default="Judge")
     try:
-        made = factory(HookConfig(settings.flat()) if reward else settings)
+        made = _reward_model(factory, HookConfig(settings.flat())) if reward else factory(settings)
     except ConfigError:
         raise
     except Exception as error:  # user code; its message says where
         raise ConfigError(f"{setting} = {path!r} cannot be made: {type(error).__name__}: {error}") from error
     judges = callable(getattr(made, "judge", None))
-    if reward and not judges and callable(getattr(made, "score", None)):
-        made = _Scorer(made)
+    scores = [method for name in ("score", "compute_reward") if callable(method := getattr(made, name, None))]
+    if reward and not judges and scores:
+        made = _Scorer(made, scores[0])
     elif not judges:
-        lacks = "neither `judge` nor `score`" if reward else "no method `judge`"
+        lacks = "neither `judge` nor `score` nor `compute_reward`" if reward else "no method `judge`"
         raise ConfigError(f"{setting} = {path!r} makes a {type(made).__name__}, which has {lacks}")
     return CustomJudge(made, path, settings)
+
+
+def _reward_factory(path: str) -> Callable[..., Any]:
+    try:
+        return resolve(path, default=REWARD)
+    except ConfigError as missing:
+        if ":" in path:
+            raise
+        try:
+            return resolve(path, default=REWARD_CLASS)
+        except ConfigError:
+            raise ConfigError(f"{missing}; a class of yours is named as {path}:CLASS") from None
+
+
+def _reward_model(factory: Callable[..., Any], config: HookConfig) -> Any:
+    """The object that a function or a class makes from the settings, or from the path of its model if it takes one."""
+    first = next(iter(inspect.signature(factory).parameters), "") if inspect.isclass(factory) else ""
+    return factory(config["prm_model_path"] if first in _PATHS else config)
 
 
 class CustomJudge:
@@ -111,14 +125,14 @@ class CustomJudge:
 class _Scorer:
     """OpenClaw-RL's reward object as a judge: its number, in [0, 1], is mapped to [−1, +1]."""
 
-    def __init__(self, made: Any) -> None:
-        self._made = made
+    def __init__(self, made: Any, score: Callable[[str, str, str], Any]) -> None:
+        self._score = score
         self.close: Callable[[], Awaitable[None] | None] | None = getattr(made, "close", None)
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         """One vote. `score` may block, so it runs in a thread; it may be a coroutine function too."""
         words = transcript(turn.messages), spoken(turn.answer), next_state.text
-        value = await asyncio.to_thread(self._made.score, *words)
+        value = await asyncio.to_thread(self._score, *words)
         if inspect.isawaitable(value):
             value = await value
         try:

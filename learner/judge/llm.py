@@ -12,7 +12,7 @@ import msgspec
 from openclaw_rl.learner.judge.prompt import HINT, JudgePrompt
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.judge.selection import NONE, Selected, Selector
-from openclaw_rl.learner.judge.votes import Voting, describe, failures, majority, read_hint, read_score
+from openclaw_rl.learner.judge.votes import Voting, describe, failures, plurality, read_hint, read_score
 from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings
@@ -36,7 +36,7 @@ class ModelJudge:
         selected = await self.selector.choose(turn, votes)
         return Judgement(
             turn_id=turn.turn_id,
-            score=majority(votes, self.settings.judge.threshold),
+            score=plurality(votes, self.settings.judge.threshold),
             hint=selected.hint,
             votes=votes,
             judge=self.voting.asker.name,
@@ -47,6 +47,7 @@ class ModelJudge:
 
     async def close(self) -> None:
         await self.voting.asker.close()
+        await self.selector.close()
 
 
 class WithHintModel:
@@ -93,3 +94,4 @@ class WithHintModel:
     async def close(self) -> None:
         await self._judge.close()
         await self._voting.asker.close()
+        await self._selector.close()

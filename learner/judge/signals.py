@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, read_message, strip_stamp
+from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, NOT_UNDERSTOOD, read_message, strip_stamp
 from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.shared.messages.images import images_of, misplaced
@@ -52,20 +52,23 @@ def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
     answer = str(turn.answer.get("content") or "")
     scored = latest_score(feedback)
     hint = comment_hint(feedback, answer)
+    score: float | None
     if scored is not None and scored.score is not None:
-        score = max(-1.0, min(1.0, scored.score))
-        reason = "explicit feedback"
+        score, reason = max(-1.0, min(1.0, scored.score)), "explicit feedback"
     else:
-        score = -1.0 if hint else read_message(feedback[-1].text, answer=answer).score
-        reason = COMMENT
+        score, reason = read_message(feedback[-1].text, answer=answer).score, COMMENT
+        if score is None:
+            hint = None  # a comment that is not understood may be praise
+        elif hint:
+            score = -1.0
     return Judgement(
         turn_id=turn.turn_id,
         score=score,
-        hint=hint if score <= 0 else None,
+        hint=hint if score is not None and score <= 0 else None,
         judge="feedback",
         signal="feedback",
         prompt_version=RULES,
-        selection="comment" if hint and score <= 0 else NONE,
+        selection="comment" if hint and score is not None and score <= 0 else NONE,
         reason=reason,
         feedback_id=feedback[-1].feedback_id,
     )
@@ -175,6 +178,8 @@ def defect(turn: Turn, judgement: Judgement, settings: Settings, *, live: int) -
     length = len(turn.prompt_ids) + len(turn.response_ids)
     if length > max_tokens:
         return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
+    if judgement.score is None and judgement.reason.startswith(NOT_UNDERSTOOD):
+        return NOT_UNDERSTOOD
     if judgement.score is None:
         return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
     lag = version_lag(turn, live)

@@ -99,18 +99,24 @@ def read_hint(text: str) -> Vote:
     return Vote(text=text, hint=hint, about="hint")
 
 
-def carries(count: int, valid: int, threshold: float) -> bool:
-    """True if `count` of the valid votes decide: more than half of them, and at least the share `threshold`."""
-    return 2 * count > valid and count >= threshold * valid - 1e-9
+def plurality(votes: Sequence[Vote], threshold: float) -> float | None:
+    """The most frequent score of the valid votes; 0 after a tie for the first place, or if less than the share
+    `threshold` of them has it; `None` without a valid vote.
+
+    Source: the published vote of OpenClaw-RL (arXiv 2603.10165), which has no threshold.
+    """
+    counts = Counter(vote.score for vote in votes if vote.score is not None)
+    return None if not counts else 0.0 if _undecided(counts, threshold) else counts.most_common(1)[0][0]
 
 
-def majority(votes: Sequence[Vote], threshold: float) -> float | None:
-    """The score of enough valid votes (see `carries`), 0 if there is none, `None` without a valid vote."""
-    scores = Counter(vote.score for vote in votes if vote.score is not None)
-    if not scores:
-        return None
-    score, count = scores.most_common(1)[0]
-    return score if carries(count, scores.total(), threshold) else 0.0
+def _undecided(counts: Counter[float], threshold: float) -> str:
+    """The reason why no score wins; "" if one does."""
+    ranked = [count for _, count in counts.most_common()]
+    if ranked[1:] and ranked[0] == ranked[1]:
+        return "a tie, which scores 0"
+    if ranked[0] < threshold * counts.total() - 1e-9:
+        return f"no score has the share {threshold:g} of them"
+    return ""
 
 
 def describe(votes: Sequence[Vote], threshold: float) -> str:
@@ -120,10 +126,8 @@ def describe(votes: Sequence[Vote], threshold: float) -> str:
     if scores:
         counts = ", ".join(f"{count} for {score:+g}" for score, count in sorted(scores.items(), reverse=True))
         parts.append(f"{scores.total()} of {len(votes)} votes valid: {counts}")
-        if not carries(scores.most_common(1)[0][1], scores.total(), threshold):
-            share = "more than half" if threshold <= 0.5 else f"{threshold:g}"
-            parts.append(f"no score has {share} of them")
-    return "; ".join([*parts, *failures(votes)])
+        parts.append(_undecided(scores, threshold))
+    return "; ".join(filter(None, [*parts, *failures(votes)]))
 
 
 def failures(votes: Sequence[Vote], what: str = "votes") -> list[str]:

@@ -110,15 +110,16 @@ def ready_count(connection: Connection) -> int:
     return int(connection.value("SELECT count(*) FROM samples WHERE state = 'ready'"))
 
 
-def ready_words(connection: Connection, *, guesses: bool) -> int:
-    """The number of waiting samples whose turn a person answered, or that have a hint or a reward other than 0, the
-    judge's guesses among them with `guesses`. None of them is read.
+def ready_words(connection: Connection, *, guesses: bool, answered: bool) -> int:
+    """The number of waiting samples that have a hint or a reward other than 0, the judge's guesses among them with
+    `guesses`; with `answered` also those whose turn a person answered. None of them is read.
     """
     count: int = connection.value(
         "SELECT count(*) FROM samples WHERE state = 'ready' AND (hint IS NOT NULL "
         "OR ((explicit OR ?) AND coalesce(reward, 0) != 0) "
-        "OR EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = samples.turn AND role = 'user'))",
+        "OR (? AND EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = samples.turn AND role = 'user')))",
         guesses,
+        answered,
     )
     return count
 

@@ -1,16 +1,19 @@
 """The loss of a batch, for every trainer: the factor and mean of each term, the advantages, and the metrics.
 
-    total = distill · mean of the distillation    over samples with hinted prompts: reverse KL to the teacher over the
+    total = (distill · Σ distillation             of samples with hinted prompts: reverse KL to the teacher over the
                                                   vocabulary, over K tokens and a tail, or clipped differences
-          + binary  · mean clipped policy loss    over samples whose reward may train
+             + binary · Σ clipped policy loss) / N      of samples whose reward may train
           + anchor  · mean KL(base ‖ π)           over anchors
-          + kl_base · mean KL(π ‖ base)           over the turns among the samples above
+          + kl_base · mean KL(π ‖ base)           over the turns among the samples of the first two
           − entropy · mean entropy of π           over the same
 
+Under `aggregation = "token"` the sums are over tokens, and N is the number of answer tokens of the samples in either
+sum. Under `sample` they are over the mean of each answer's tokens, and N is the number of samples in the batch
+(slime's `sum_of_sample_mean`, divided by the batch size); the last two means then have the same N.
+
 Under `distillation = "token"` one policy loss takes the place of the first two, its advantage binary · reward +
-distill · (log π_T − log μ). A custom loss takes the place of all. Means are over the tokens of the whole
-batch, weighted by the samples' weights. Trainers differ in how the log-probabilities come and in what makes the
-gradient of a share.
+distill · (log π_T − log μ). A custom loss takes the place of all. Samples count with their weights. Trainers differ in
+how the log-probabilities come and in what makes the gradient of a share.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ class BatchLoss:
 
     def token_weight(self, term: str, sample: Sample) -> float:
         """The factor of each token of `sample` in `share`, for trainers that only send advantages."""
-        return self._factors[term] * sample.weight / (self.metrics.tokens[term] or 1.0)
+        return self._factors[term] * self._weight(sample) / (self.metrics.denominators[term] or 1.0)
 
     def policy_share(
         self,
@@ -101,9 +104,12 @@ class BatchLoss:
             ratio_cap=recipe.ratio_cap,
         )
 
-    def distillation(self, log_probs: Tensor, teacher: Tensor, old: Tensor | None = None) -> Tensor:
+    def distillation(
+        self, log_probs: Tensor, teacher: Tensor, old: Tensor | None = None, support: Tensor | None = None
+    ) -> Tensor:
         """The distillation's loss `[N]` from the policy's and the teacher's distributions: over the vocabulary, or over
-        K tokens and a tail. Under `select` over K tokens alone, with `old` the policy's before the step.
+        K tokens and a tail. Under `select` over K tokens alone, or those of them in `support` `[N, K]`, with `old` the
+        policy's before the step.
         """
         recipe = self._recipe
         if recipe.distillation != "select":
@@ -112,14 +118,19 @@ class BatchLoss:
         return losses.select_loss(
             log_probs,
             old,
-            losses.select_advantages(old, teacher, recipe.advantage_clip),
+            losses.select_advantages(old, teacher, recipe.advantage_clip, support),
             clip_low=recipe.clip_low,
             clip_high=recipe.clip_high,
         )
 
     def _mean(self, term: str, values: Tensor, samples: Sequence[Sample]) -> Tensor:
-        weights = per_token([sample.weight for sample in samples], samples, values.device)
-        return losses.token_mean(values, weights, self.metrics.tokens[term])
+        weights = per_token([self._weight(sample) for sample in samples], samples, values.device)
+        return losses.token_mean(values, weights, self.metrics.denominators[term])
+
+    def _weight(self, sample: Sample) -> float:
+        """The weight of each token of an answer; under `sample` they add up to the sample's."""
+        length = len(sample.response_ids) if self._recipe.aggregation == "sample" else 1
+        return sample.weight / (length or 1)
 
 
 def base_comparison(term: str, log_probs: Tensor, base: Tensor | None) -> Tensor:

@@ -31,6 +31,6 @@ def is_taught(metrics: BatchMetrics, goal: float | None) -> bool:
     """
     if goal is None:
         return False
-    if metrics.tokens["distill"]:
-        return metrics.losses["distill"] <= goal
-    return not any(metrics.tokens[term] for term in ("binary", "policy", "custom"))
+    if metrics.sizes["distill"]:
+        return metrics.distance <= goal
+    return not any(metrics.sizes[term] for term in ("binary", "policy", "custom"))

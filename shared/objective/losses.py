@@ -91,12 +91,25 @@ def distillation_advantages(teacher_logprobs: Tensor, behavior_logprobs: Tensor)
     return teacher_logprobs - behavior_logprobs
 
 
-def select_advantages(old_log_probs: Tensor, teacher_log_probs: Tensor, bound: float) -> Tensor:
-    """A_v = clip(ℓ_T − ℓ_old, ±bound)·softmax(ℓ_old) `[N, k]` over the k selected tokens, both inputs `[N, k]`.
+def contained(ids: Tensor, others: Tensor) -> Tensor:
+    """The mask `[N, k]` of the `ids` `[N, k]` that are among the `others` `[N, m]` of their row."""
+    return (ids.unsqueeze(-1) == others.unsqueeze(-2)).any(dim=-1)
 
-    Source: the second OpenClaw-RL paper's hybrid; the k tokens are the likeliest of the policy before the step.
+
+def select_advantages(
+    old_log_probs: Tensor, teacher_log_probs: Tensor, bound: float, support: Tensor | None = None
+) -> Tensor:
+    """A_v = clip(ℓ_T − ℓ_old, ±bound)·softmax(ℓ_old) `[N, k]` over the selected tokens: all k, or those in `support`
+    `[N, k]`. All others have 0, and so has every token of a row without any.
+
+    Source: the hybrid of the second OpenClaw-RL paper, with its support sets: the likeliest tokens of the policy before
+    the step, of the teacher, or of both.
     """
-    return (teacher_log_probs - old_log_probs).clamp(-bound, bound) * torch.softmax(old_log_probs, dim=-1)
+    differences = (teacher_log_probs - old_log_probs).clamp(-bound, bound)
+    if support is None:
+        return differences * torch.softmax(old_log_probs, dim=-1)
+    shares = torch.softmax(old_log_probs.masked_fill(~support, -torch.inf), dim=-1)
+    return torch.where(support, differences * shares, torch.zeros_like(differences))
 
 
 def select_loss(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from openclaw_rl.shared.errors import TrainerError
-from openclaw_rl.shared.objective.terms import TERMS, hints_of, signal
+from openclaw_rl.shared.objective.terms import LESSONS, TERMS, hints_of, is_neutral, signal
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
 
@@ -31,18 +31,31 @@ def measured(samples: Sequence[Sample]) -> int:
 
 
 class BatchMetrics:
-    """Sums over a batch. `tokens` are the weighted answer tokens that each term applies to; `losses` (already weighted,
-    by term) and `reported` are the sums of one pass, which `BatchLoss` adds to.
+    """Sums over a batch. `sizes` are the weighted answer tokens that each term applies to, or the weighted answers
+    (`Recipe.aggregation`); `denominators` are the sizes that each term is divided by. `losses` (already weighted, by
+    term) and `reported` are the sums of one pass, which `BatchLoss` adds to.
+
+    All terms that teach share one denominator, the size of the answers that teach: with one hint among sixteen rewards
+    the distillation is one sixteenth of the batch. Under `sample` it is that of `kl_base` and `entropy` too. An anchor
+    is no lesson: its term is a mean over the anchors.
     """
 
     def __init__(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Recipe) -> None:
         """`terms`: those that each sample counts in."""
         self._recipe = recipe
         pairs = list(zip(samples, terms, strict=True))
-        self.tokens = {
-            term: sum(sample.weight * len(sample.response_ids) for sample, found in pairs if term in found)
-            for term in TERMS
+        by_sample = recipe.aggregation == "sample"
+        sizes = [sample.weight * (1 if by_sample else len(sample.response_ids)) for sample in samples]
+        self.sizes = {
+            term: math.fsum(size for size, found in zip(sizes, terms, strict=True) if term in found) for term in TERMS
         }
+        lessons = math.fsum(
+            size
+            for size, (sample, found) in zip(sizes, pairs, strict=True)
+            if found & LESSONS or (by_sample and is_neutral(sample, recipe))
+        )
+        shared = LESSONS | {"kl_base", "entropy"} if by_sample else LESSONS
+        self.denominators = {term: lessons if term in shared else self.sizes[term] for term in TERMS}
         rewards = [sample.reward for sample in samples if sample.reward is not None]
         counts = {term: sum(term in found for found in terms) for term in TERMS}
         if counts["policy"]:
@@ -66,6 +79,12 @@ class BatchMetrics:
         self._ratios.extend(ratios)
         self._advantages.extend(advantages)
 
+    @property
+    def distance(self) -> float:
+        """The mean of the distillation over its own answers in this pass, weight applied; 0 without any."""
+        size = self.sizes["distill"]
+        return self.losses["distill"] * self.denominators["distill"] / size if size else 0.0
+
     def merge(self, parts: Sequence[BatchMetrics]) -> None:
         """Become the sum of `parts`: one pass over the same batch, each over other samples of it."""
         losses = {term: sum(part.losses[term] for part in parts) for term in TERMS}
@@ -83,7 +102,7 @@ class BatchMetrics:
         """
         found = {f"loss/{term}": value for term, value in self.losses.items()}
         found["loss/total"] = sum(self.losses.values())
-        if self.tokens["policy"]:
+        if self.sizes["policy"]:
             found |= {f"loss/{name}": value for name, value in self.reported.items()}
             found["loss/distill"] = found["loss/opd"]
         found["loss/opd"] = found["loss/distill"]

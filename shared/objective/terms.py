@@ -10,6 +10,9 @@ from openclaw_rl.shared.trainer import Recipe
 TERMS = ("distill", "binary", "policy", "anchor", "kl_base", "entropy", "custom")
 """`policy` is the one term of both advantages under `distillation = "token"`, where no sample is in the two before."""
 
+LESSONS = frozenset({"distill", "binary", "policy", "custom"})
+"""The terms that teach. They are one sum, with one denominator."""
+
 
 def hinted_prompts(sample: Sample) -> Sequence[Sequence[int]]:
     """The prompts with a hint. One that is the plain prompt again holds an empty hint, which teaches nothing."""
@@ -29,9 +32,11 @@ def signal(sample: Sample, recipe: Recipe) -> float:
 
 
 def hints_of(sample: Sample, recipe: Recipe) -> Sequence[Sequence[int]]:
-    """The hinted prompts that a sample learns from under `recipe`; none for an anchor, and none where an advantage per
-    token is asked for that needs a ratio.
+    """The hinted prompts that a sample learns from under `recipe`; none for an anchor, none where an advantage per
+    token is asked for that needs a ratio, and none where a teacher behind an engine has not scored the answer.
     """
+    if recipe.has_other_teacher and sample.taught is None:
+        return ()
     if sample.origin == "anchor" or not sample.response_ids or not recipe.w_opd or recipe.distillation == "none":
         return ()
     return () if recipe.distillation == "token" and sample.no_ratio else hinted_prompts(sample)
@@ -60,6 +65,18 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     return frozenset(found)
 
 
+def is_neutral(sample: Sample, recipe: Recipe) -> bool:
+    """True if the sample teaches nothing and still counts in the mean over samples: a verdict of 0 under a method that
+    learns from verdicts alone.
+
+    Source: OpenClaw-RL's Binary RL masks the tokens of such a turn and leaves it in the batch. Its other methods drop
+    the turn.
+    """
+    verdicts_alone = recipe.distillation == "none" and recipe.rewards == "all" and not recipe.custom_loss
+    judged = sample.origin == "turn" and sample.reward is not None and not sample.no_ratio
+    return verdicts_alone and judged and bool(sample.response_ids) and not signal(sample, recipe)
+
+
 def needs_base(terms: frozenset[str]) -> bool:
     """True if a term compares with the base on the plain prompt."""
     return not terms.isdisjoint(("anchor", "kl_base", "custom"))
@@ -68,6 +85,11 @@ def needs_base(terms: frozenset[str]) -> bool:
 def needs_old(sample: Sample, recipe: Recipe) -> int:
     """The number of the policy's likeliest tokens before the step that must be known at each position of the answer."""
     hints = len(hints_of(sample, recipe))
-    selects = bool(hints) and recipe.distillation == "select" and not recipe.custom_loss
+    selects = selects_tokens(sample, recipe) and recipe.select_from != "teacher"
     compares = hints > 1 and recipe.hint_selection == "overlap-token"
     return recipe.select_k if selects or compares else 0
+
+
+def selects_tokens(sample: Sample, recipe: Recipe) -> bool:
+    """True if the sample learns from clipped differences of selected tokens (`select`)."""
+    return recipe.distillation == "select" and not recipe.custom_loss and bool(hints_of(sample, recipe))

@@ -18,25 +18,33 @@ import msgspec
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_config
 
-AUTO, PLAIN, TEMPLATE = "auto", "plain", "template"
+AUTO, PLAIN, TEMPLATE, WORDS, REFUSE = "auto", "plain", "template", "words", "refuse"
 
-CallFormat = Literal["", "json", "xml", "bare"]
+CallFormat = Literal[
+    "", "json", "xml", "bare", "harmony", "glm", "minimax", "dsml", "kimi", "deepseek", "deepseek-v3.1", "gemma",
+    "mistral", "mistral-list", "nemotron-list",
+]  # fmt: skip
 
 
 class Grammar(msgspec.Struct, frozen=True):
     """The control tokens of an answer: reasoning, tool calls, and what ends the answer; "" for what it has not.
 
-    `calls` is what stands between `call_open` and `call_close`: a JSON object, or Qwen's XML; a `bare` call is a JSON
-    object that is the whole answer, without markers. `arguments` is the JSON key of a call's arguments.
+    `calls` is what stands between `call_open` and `call_close` (without a `call_close`, up to the end of the answer): a
+    JSON object, Qwen's XML, or a form of `shared.rendering.section_calls`; a `bare` call is a JSON object that is the
+    whole answer, without markers. A `harmony` answer consists of messages with headers, which say whether one is
+    reasoning, text or a call. `think_label` is text after `think_open` that is no reasoning yet. `arguments` is the
+    JSON key of a call's arguments. `spelled`: the markers of a call are plain text, not tokens.
     """
 
     think_open: str = ""
     think_close: str = ""
+    think_label: str = ""
     call_open: str = ""
     call_close: str = ""
     stops: tuple[str, ...] = ()
     calls: CallFormat = ""
     arguments: str = "arguments"
+    spelled: bool = False
 
 
 class Family(msgspec.Struct, frozen=True):
@@ -64,7 +72,9 @@ _LLAMA_TOKENS = (
 
 _LLAMA_DATE = "26 Jul 2024"  # the template's own default; a date of today would change every prompt at midnight
 
-HERMES = Grammar("<think>", "</think>", "<tool_call>", "</tool_call>", _CHATML_STOPS, "json")
+HERMES = Grammar(
+    "<think>", "</think>", call_open="<tool_call>", call_close="</tool_call>", stops=_CHATML_STOPS, calls="json"
+)
 QWEN_XML = msgspec.structs.replace(HERMES, calls="xml")
 LLAMA = Grammar(stops=("<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"), calls="bare", arguments="parameters")
 
@@ -114,6 +124,89 @@ MODEL_TYPES: dict[str, str] = {
 CHOICES = (AUTO, PLAIN, TEMPLATE, *FAMILIES)
 
 
+class _TemplateForm(msgspec.Struct, frozen=True):
+    """A grammar that a template with `word` teaches, if its `needs` are control tokens."""
+
+    grammar: Grammar
+    needs: tuple[str, ...]
+    word: str
+
+
+_GEMMA_TOKENS = (
+    *("<bos>", "<eos>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|think|>", "<|tool>", "<tool|>"),
+    *("<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|image>", "<|image|>", "<image|>"),
+)
+_DEEPSEEK_TOKENS = (
+    *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
+    "<｜tool▁sep｜>",
+)
+_KIMI_TOKENS = (
+    *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
+    *("<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+)
+_HARMONY_TOKENS = ("<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>", "<|call|>", "<|return|>")
+_GLM_TOKENS = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+_GLM_STOPS = ("<|user|>", "<|observation|>", "<|endoftext|>")
+_DEEPSEEK_STOPS = ("<｜end▁of▁sentence｜>",)
+
+
+def _section(
+    calls: CallFormat,
+    opening: str,
+    closing: str,
+    *stops: str,
+    think: tuple[str, str] = _THINK_TOKENS,
+    label: str = "",
+    spelled: bool = False,
+) -> Grammar:
+    return Grammar(*think, label, opening, closing, stops, calls, spelled=spelled)
+
+
+_HARMONY = Grammar(stops=("<|return|>", "<|call|>", "<|endoftext|>"), calls="harmony")
+_DEEPSEEK = _section("deepseek", *_DEEPSEEK_TOKENS[:2], *_DEEPSEEK_STOPS)
+_MISTRAL = _section("mistral", "[TOOL_CALLS]", "", "</s>", think=("[THINK]", "[/THINK]"))
+
+_TEMPLATE_FORMS = (
+    _TemplateForm(
+        Grammar(stops=("<|return|>", "<|call|>", "<|endoftext|>"), calls="harmony"), _HARMONY_TOKENS, "<|channel|>"
+    ),
+    _TemplateForm(_section("glm", *_GLM_TOKENS[:2], *_GLM_STOPS), _GLM_TOKENS, "<arg_key>"),
+    _TemplateForm(
+        _section("minimax", "<minimax:tool_call>", "</minimax:tool_call>", "[e~["),
+        ("<minimax:tool_call>", "</minimax:tool_call>"),
+        "<minimax:tool_call>",
+    ),
+    _TemplateForm(_section("kimi", *_KIMI_TOKENS[:2], "<|im_end|>"), _KIMI_TOKENS, _KIMI_TOKENS[0]),
+    _TemplateForm(_DEEPSEEK, _DEEPSEEK_TOKENS, "```json"),
+    _TemplateForm(msgspec.structs.replace(_DEEPSEEK, calls="deepseek-v3.1"), _DEEPSEEK_TOKENS, _DEEPSEEK_TOKENS[0]),
+    *(
+        _TemplateForm(
+            _section("dsml", f"<｜DSML｜{name}>", f"</｜DSML｜{name}>", *_DEEPSEEK_STOPS, spelled=True),
+            ("｜DSML｜",),
+            f"<｜DSML｜{name}>",
+        )
+        for name in ("tool_calls", "function_calls")
+    ),
+    _TemplateForm(
+        _section(
+            *("gemma", "<|tool_call>", "<tool_call|>", "<turn|>", "<|tool_response>", "<eos>"),
+            think=("<|channel>", "<channel|>"),
+            label="thought\n",
+        ),
+        _GEMMA_TOKENS,
+        "<|tool_call>",
+    ),
+    _TemplateForm(_MISTRAL, ("[TOOL_CALLS]", "[ARGS]"), "[ARGS]"),
+    _TemplateForm(msgspec.structs.replace(_MISTRAL, calls="mistral-list"), ("[TOOL_CALLS]",), "[TOOL_CALLS]"),
+    _TemplateForm(
+        _section("nemotron-list", "<TOOLCALL>", "</TOOLCALL>", *_CHATML_STOPS),
+        ("<TOOLCALL>", "</TOOLCALL>"),
+        "<TOOLCALL>",
+    ),
+)
+"""Forms of published templates, the narrower first."""
+
+
 def read_grammar(template: str, tokens: Collection[str]) -> Grammar:
     """The grammar of answers that a chat template teaches, as far as its markers are control tokens of the vocabulary.
 
@@ -121,10 +214,13 @@ def read_grammar(template: str, tokens: Collection[str]) -> Grammar:
     """
     controls = set(tokens)
     think = _THINK_TOKENS if controls >= set(_THINK_TOKENS) else ("", "")
+    for form in _TEMPLATE_FORMS:
+        if controls >= set(form.needs) and form.word in template:
+            return form.grammar
     stops = tuple(stop for stop in _CHATML_STOPS if stop in controls)
     if controls >= {"<tool_call>", "</tool_call>"} and "<tool_call>" in template and "<arg_key>" not in template:
         calls: CallFormat = "xml" if "<function=" in template else "json"
-        return Grammar(*think, "<tool_call>", "</tool_call>", stops, calls)
+        return Grammar(*think, "", "<tool_call>", "</tool_call>", stops, calls)
     if controls >= {"<|start_header_id|>", "<|eot_id|>"} and '"parameters": ' in template:
         return msgspec.structs.replace(LLAMA, stops=tuple(stop for stop in LLAMA.stops if stop in controls))
     return Grammar(*think, stops=stops)

@@ -18,6 +18,7 @@ _BEGINNING = '{"name":"'
 _USUAL_START_LENGTH = 400  # characters after which a call that has not begun in the usual order is not going to
 _STRUCTURE = re.compile(r'["{}\[\]]')
 _STRING_END = re.compile(r'["\\]')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class CallText:
@@ -98,6 +99,13 @@ class CallReader(CallText):
         start = "".join(self._start.split())
         return _BEGINNING.startswith(start) or start.startswith(_BEGINNING)
 
+    def in_string(self) -> bool:
+        """True if the text so far ends inside a JSON string, which holds no line break."""
+        text = self.source()
+        if self.complete or text.endswith("\n"):
+            return False
+        return self._in_string if self.name is not None else '"' in _STRING.sub("", text)
+
     def broken(self) -> bool:
         """True if the call was recognised, but is no JSON, or what was passed on as its arguments is none."""
         if self.name is None:
@@ -133,6 +141,29 @@ class CallReader(CallText):
                     break
         self._arguments.append(text)
         return text
+
+
+class ArgumentsReader(CallText):
+    """Takes the arguments of a call whose name stands elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def push(self, text: str) -> str:
+        """Reads on. Returns the arguments that became certain."""
+        self._parts.append(text)
+        self._arguments.append(text)
+        return text
+
+    def close(self) -> str:
+        """The call is over. Returns the arguments of one that has none."""
+        self.complete = True
+        return "" if self.arguments().strip() else self.push("{}")
+
+    def broken(self) -> bool:
+        """True if the arguments are no JSON."""
+        return _decode(self.arguments()) is _NOTHING
 
 
 _NOTHING = object()

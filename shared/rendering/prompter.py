@@ -38,6 +38,7 @@ from openclaw_rl.shared.rendering.families import (
 )
 from openclaw_rl.shared.rendering.history_cache import GROWN, Histories
 from openclaw_rl.shared.rendering.prompt import Head, Prompt
+from openclaw_rl.shared.rendering.section_calls import HARMONY_CALL, SECTIONS, SectionReader
 from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
 from openclaw_rl.shared.rendering.vocabulary import Vocab, load_tokenizer
 from openclaw_rl.shared.rendering.writers import choose
@@ -58,11 +59,11 @@ class Prompter:
     """Renders prompts for, and parses answers of, the model in `folder`. Safe to use from several threads.
 
     `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of
-    `shared.rendering.families.CHOICES`; `thinking` is the default of `render`. `stop_ids` end an answer;
-    `own_stop_ids` are those of them that the model's files do not name, for the engine; `text_stops`
-    are texts that end one too. `vocab_size` counts the model's logits, `context_length` is what the model was made for,
-    in tokens; `blind` says why it takes no images, "" where it does; `outgoing` takes out of prompts what may not
-    leave. Raises `ConfigError` for a model that cannot be served.
+    `shared.rendering.families.CHOICES`; `tools` is the setting of that name; `thinking` is the default of `render`.
+    `stop_ids` end an answer; `own_stop_ids` are those of them that the model's files do not name, for the engine;
+    `text_stops` are texts that end one too. `vocab_size` counts the model's logits, `context_length` is what the model
+    was made for, in tokens; `blind` says why it takes no images, "" where it does; `outgoing` takes out of prompts what
+    may not leave. Raises `ConfigError` for a model that cannot be served.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Prompter:
         *,
         tokenizer: str | Path = "",
         family: str = AUTO,
+        tools: str = AUTO,
         thinking: bool = False,
         cache_bytes: int = 32 << 20,
         outgoing: Outgoing | None = None,
@@ -95,8 +97,10 @@ class Prompter:
         self.tokenizer = PieceTokenizer(
             loaded, self.vocab, name=str(words), eos_token_id=eos_ids[0] if eos_ids else None, capacity=cache_bytes
         )
-        chosen = choose(family, config, template, self.tokenizer, folder=str(folder))
+        chosen = choose(family, config, template, self.tokenizer, tools=tools, folder=str(folder))
         self.family, self._writer, self.text_stops = chosen.family, chosen.writer, chosen.text_stops
+        form = self.family.grammar.calls
+        self._section = SectionReader(form, self.tokenizer) if form in SECTIONS else None
         controls = self.vocab.added
         seeing = read_vision(folder, config, controls) if self.family.images else TEXT_ONLY
         self.vision: Vision | None = None if isinstance(seeing, str) else seeing
@@ -117,6 +121,7 @@ class Prompter:
             settings.engine.model_folder,
             tokenizer=settings.engine.tokenizer,
             family=settings.engine.family,
+            tools=settings.engine.tools,
             thinking=settings.serve.thinking,
             outgoing=Outgoing.to_backend(settings),
         )
@@ -126,13 +131,8 @@ class Prompter:
         `BadRequest`."""
         mode = self.thinking if thinking is None else thinking
         grammar = self.family.grammar
-        if chat.tools and not self._writer.takes_tools:
-            raise BadRequest(
-                "This model's chat template has no place for tools. Send the request without tools, or serve a model "
-                "that was trained to call them.",
-                param="tools",
-                code="unsupported_value",
-            )
+        if chat.tools and self._writer.refuses_tools:
+            raise BadRequest(self._writer.refuses_tools, param="tools", code="unsupported_value")
         if chat.forced_tool and not grammar.calls:
             raise BadRequest(
                 "tool_choice asks for a tool call, but this model has no grammar for calls that could be begun for it. "
@@ -211,8 +211,10 @@ class Prompter:
             stop=(*self.text_stops, *stop),
             reasoning_open=prompt.reasoning_open,
             forced_text=prompt.forced_text if prompt.forced else None,
+            forced_ids=prompt.forced,
+            section=self._section,
             stop_ids=self.stop_ids,
-            schemas=schemas_of(chat.tools) if grammar.calls in ("xml", "bare") else None,
+            schemas=None if grammar.calls == "json" else schemas_of(chat.tools),
         )
 
     def agrees(
@@ -239,12 +241,14 @@ class Prompter:
         """Describe to people how this model is written and read."""
         grammar = self.family.grammar
         how = {PLAIN: "as plain text", TEMPLATE: "by its own chat template"}.get(self.family.name, "as renderers does")
-        calls = {"json": "JSON tool calls", "xml": "XML tool calls", "bare": "JSON answers as tool calls"}
+        calls = {"": "no tool calls", "json": "JSON tool calls", "xml": "XML tool calls"}
+        calls |= {"bare": "JSON answers as tool calls", "harmony": "channels with tool calls"}
+        offered = "refused" if self._writer.refuses_tools else "written in words" if self._writer.in_words else "taken"
         stops = [repr(self.decode([stop])) for stop in self.stop_ids] + [repr(stop) for stop in self.text_stops]
         return (
             f"family {self.family.name}: written {how}; "
             f"{'reasoning' if grammar.think_open in self.vocab.added else 'no reasoning'} and "
-            f"{calls.get(grammar.calls, 'no tool calls')} are read; "
+            f"{calls.get(grammar.calls, f'tool calls ({grammar.calls})')} are read; tools are {offered}; "
             f"images are {f'refused: {self.blind}' if self.blind else 'taken, where the engine sees'}; "
             f"an answer ends at {' or '.join(stops) or 'its token limit only'}"
         )
@@ -316,13 +320,17 @@ class Prompter:
         """Ids and text of the start of a call, written up to where the policy has to choose. Ends before a space, as
         tokens do."""
         grammar = self.family.grammar
+        before = f"\n{grammar.think_close}\n\n" if reasoning_open else ""
+        if self._section is not None or grammar.calls == "harmony":
+            start, _, end = (self._section.begins if self._section else HARMONY_CALL).partition("{name}")
+            text = start if tool == ANY_TOOL else start + self.tokenizer.protect(tool) + end
+            return self.tokenizer.encode(before + text), text
         if grammar.calls == "xml":
             text = "\n<function=" if tool == ANY_TOOL else f"\n<function={tool}>\n"
         else:
             start = "" if grammar.calls == "bare" else "\n"
             name = json.dumps(tool, ensure_ascii=False)
             text = f'{start}{{"name":' if tool == ANY_TOOL else f'{start}{{"name": {name}, "{grammar.arguments}":'
-        before = f"\n{grammar.think_close}\n\n" if reasoning_open else ""
         opening = before + grammar.call_open
         return self.tokenizer.encode(opening + self.tokenizer.protect(text)), text
 

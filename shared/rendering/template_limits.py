@@ -34,7 +34,8 @@ Write = Callable[[Sequence[Message], Sequence[dict[str, Any]]], str]
 class TemplateLimits(msgspec.Struct, frozen=True):
     """`system`, `late_system`: system messages at the start, and elsewhere; `repeats`: neighbours of one role; `parts`:
     content has to be a list of parts; `tools`: the tools of a request; `calls`: earlier calls and their results, and
-    `spelled`: only with arguments as text; `closes`: the text that follows an answer in the history."""
+    `spelled`: only with arguments as text; `mixed`: answers with reasoning, text and calls at once; `closes`: the text
+    that follows an answer in the history; `sample`: a conversation with a call."""
 
     system: bool
     late_system: bool
@@ -43,7 +44,9 @@ class TemplateLimits(msgspec.Struct, frozen=True):
     tools: bool
     calls: bool
     spelled: bool
+    mixed: bool
     closes: str
+    sample: str
 
 
 def find_limits(write: Write, *, name: str) -> TemplateLimits:
@@ -74,6 +77,8 @@ def find_limits(write: Write, *, name: str) -> TemplateLimits:
     spelled = {**calling, "tool_calls": [{**call, "function": {"name": "qztool", "arguments": '{"qzpath": "qzfile"}'}}]}
     result = {**_message("tool", _DONE), "tool_call_id": "call00000", "name": "qztool"}
     as_objects = calls(calling)
+    called = calling if as_objects else spelled
+    thought = {**called, "content": _SAID, **dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _NEXT)}
     return TemplateLimits(
         system=writes(rule, user),
         late_system=writes(user, answer, rule, after),
@@ -82,7 +87,9 @@ def find_limits(write: Write, *, name: str) -> TemplateLimits:
         tools=_writes(write, sent(user), _ASKED, "qztool", "qzabout", tools=[_TOOL]),
         calls=as_objects or calls(spelled),
         spelled=not as_objects,
+        mixed=_writes(write, sent(user, thought, result), _SAID, "qzfile", tools=[_TOOL]),
         closes=_written(write, sent(user, answer, after)).partition(_SAID)[2],
+        sample=_written(write, sent(user, called, result), [_TOOL]),
     )
 
 
@@ -95,8 +102,18 @@ def fit_messages(limits: TemplateLimits, messages: Sequence[Message]) -> list[Me
             param="messages",
             code="unsupported_value",
         )
+    if not limits.mixed:
+        messages = [_thought_through(message) for message in messages]
     folded = _without_system(limits, messages)
     return folded if limits.repeats else _merged(folded)
+
+
+def _thought_through(message: Message) -> Message:
+    """The message with its text at the end of its reasoning, if it has both and calls: gpt-oss's template refuses it
+    otherwise, and writes text before a call as reasoning."""
+    if not (message.get("reasoning") and message["content"] and message.get("tool_calls")):
+        return message
+    return {**message, "reasoning": f"{message['reasoning']}\n\n{message['content']}", "content": ""}
 
 
 def _without_system(limits: TemplateLimits, messages: Sequence[Message]) -> list[Message]:
@@ -110,15 +127,15 @@ def _without_system(limits: TemplateLimits, messages: Sequence[Message]) -> list
             waiting.append(message["content"])
             continue
         if waiting and message["role"] == "user":
-            changed.append({**message, "content": _joined(*waiting, message["content"])})
+            changed.append({**message, "content": join_contents(*waiting, message["content"])})
             waiting = []
             continue
         if waiting and message["role"] == "assistant":
-            changed.append({"role": "user", "content": _joined(*waiting)})
+            changed.append({"role": "user", "content": join_contents(*waiting)})
             waiting = []
         changed.append(message)
     if waiting:
-        changed.append({"role": "user", "content": _joined(*waiting)})
+        changed.append({"role": "user", "content": join_contents(*waiting)})
     return changed
 
 
@@ -130,8 +147,8 @@ def _merged(messages: Sequence[Message]) -> list[Message]:
         if before is None or before["role"] != message["role"] or message["role"] not in ("user", "assistant"):
             changed.append(message)
             continue
-        merged = {**before, **message, "content": _joined(before["content"], message["content"])}
-        if reasoning := _joined(before.get("reasoning", ""), message.get("reasoning", "")):
+        merged = {**before, **message, "content": join_contents(before["content"], message["content"])}
+        if reasoning := join_contents(before.get("reasoning", ""), message.get("reasoning", "")):
             merged["reasoning"] = reasoning
         if calls := [*before.get("tool_calls", ()), *message.get("tool_calls", ())]:
             merged["tool_calls"] = calls
@@ -139,15 +156,16 @@ def _merged(messages: Sequence[Message]) -> list[Message]:
     return changed
 
 
-def _joined(*contents: Any) -> Any:
-    """Texts as one with an empty line between them; among contents that hold images, a list of parts."""
+def join_contents(*contents: Any, by: str = "\n\n") -> Any:
+    """Texts as one with `by` between them, by default an empty line; among contents that hold images, a list of
+    parts."""
     if all(isinstance(content, str) for content in contents):
-        return "\n\n".join(filter(None, contents))
+        return by.join(filter(None, contents))
     parts: list[dict[str, Any]] = []
     for content in filter(None, contents):
         added = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
         if parts and parts[-1]["type"] == added[0]["type"] == "text":
-            added[0] = {"type": "text", "text": f"{parts.pop()['text']}\n\n{added[0]['text']}"}
+            added[0] = {"type": "text", "text": f"{parts.pop()['text']}{by}{added[0]['text']}"}
         parts += added
     return parts
 
@@ -173,14 +191,17 @@ def _written(write: Write, messages: Sequence[Message], tools: Sequence[dict[str
         return ""
 
 
-def positional_ids(messages: Sequence[Message]) -> dict[str, str]:
-    """New ids for the calls of a conversation, by the old ones: `call00000` and so on, in order. Clients rewrite ids
-    between requests, and some templates write them (Mistral's wants nine letters or digits): by position they are the
-    same every time."""
+CALL_ID = "call{number:05d}"
+
+
+def positional_ids(messages: Sequence[Message], form: str = CALL_ID) -> dict[str, str]:
+    """New ids for the calls of a conversation, by the old ones: `call00000` and so on, in order, or after another
+    `form` with `{name}` and `{number}`. Clients rewrite ids between requests, and some templates write them (Mistral's
+    wants nine letters or digits, Kimi's the tool's name): by position they are the same every time."""
     ids: dict[str, str] = {}
     for message in messages:
         for call in message.get("tool_calls") or ():
-            ids.setdefault(call["id"], f"call{len(ids):05d}")
+            ids.setdefault(call["id"], form.format(name=call["name"], number=len(ids)))
     return ids
 
 

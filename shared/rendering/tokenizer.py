@@ -16,7 +16,7 @@ import re
 import threading
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
@@ -133,6 +133,18 @@ class PieceTokenizer:
                 text = self._markers.sub(lambda found: found[0][0] + _BREAK + found[0][1:], text)
         return text
 
+    def unprotect(self, text: str) -> str:
+        """The inverse of `protect`."""
+        return re.sub(f"{_BREAK}({_BREAK}?)", r"\1", text) if _BREAK in text else text
+
+    def marked_text(self, ids: Iterable[int]) -> str:
+        """The text of `ids`, in which a control token is whole only where it was one; `unprotect` undoes the rest."""
+        parts: list[str] = []
+        for control, run in groupby(ids, key=self._control_ids.__contains__):
+            text = self._vocab.decode(run)
+            parts.append(text if control else self.protect(text))
+        return "".join(parts)
+
     def protect_all(self, value: Any) -> Any:
         """`protect` for every string in a JSON value, keys included."""
         if isinstance(value, str):
@@ -177,8 +189,7 @@ class PieceTokenizer:
             if index % 2:
                 ids.append(self._vocab.added[part])
             elif part:
-                mended = re.sub(f"{_BREAK}({_BREAK}?)", r"\1", part) if _BREAK in part else part
-                ids.extend(self._encode_text(mended, first=first and index == 0))
+                ids.extend(self._encode_text(self.unprotect(part), first=first and index == 0))
         return ids
 
     def _encode_text(self, text: str, *, first: bool) -> Sequence[int]:

@@ -5,6 +5,9 @@ The library's are faster to cut and come with a second reader of answers, but ea
 By itself (`auto`) a model is served as the family of its `model_type`, if its tokenizer has that family's tokens and
 the library writes what the folder's chat template writes, which is tried at start; else that template writes. Without
 a template there is nothing to go by, and a person has to say `plain`.
+
+Where the template has no place for tools, or answers with its calls cannot be read, they are written in words
+(`shared.rendering.tool_words`).
 """
 
 from __future__ import annotations
@@ -27,22 +30,39 @@ from openclaw_rl.shared.rendering.families import (
     FAMILIES,
     MODEL_TYPES,
     PLAIN,
+    REFUSE,
     TEMPLATE,
+    WORDS,
     Family,
     Grammar,
     read_grammar,
 )
-from openclaw_rl.shared.rendering.template_limits import arguments_of, find_limits, fit_messages, positional_ids
+from openclaw_rl.shared.rendering.template_limits import (
+    CALL_ID,
+    arguments_of,
+    find_limits,
+    fit_messages,
+    positional_ids,
+)
 from openclaw_rl.shared.rendering.tokenizer import PieceTokenizer
+from openclaw_rl.shared.rendering.tool_words import words_grammar, write_in_words
 
 log = logging.getLogger("rendering")
 
+_NO_PLACE = (
+    "This model's chat template has no place for tools, and tools = template allows nothing else. Send the request "
+    "without tools, set tools = auto, or serve a model that was trained to call them."
+)
+_REFUSED = "This service takes no tools: its setting tools is refuse. Send the request without tools."
+
 
 class Writer:
-    """Writes messages as token ids; `takes_tools` says whether it can write the tools of a request, `cuttable` whether
-    it is worth trying to write the start of a prompt apart from the rest."""
+    """Writes messages as token ids; `refuses_tools` says why it does not write the tools of a request, "" where it
+    does; `in_words`: tools, calls and results are written in words (`shared.rendering.tool_words`); `cuttable`: it is
+    worth trying to write the start of a prompt apart from the rest."""
 
-    takes_tools = True
+    refuses_tools = ""
+    in_words = False
     cuttable = False
 
     def ids(
@@ -127,7 +147,9 @@ class TemplateWriter(Writer):
     """A model folder's own chat template. Raises `ConfigError` for one that cannot even write what a user says.
 
     What the template cannot write is folded into what it can (`shared.rendering.template_limits`). `closes` is the
-    control token that follows an answer in the history, "" where there is none.
+    control token that follows an answer in the history, "" where there is none. `takes_tools`: the template itself
+    writes tools, calls and results. `sample` is a conversation with a call as it writes it, `call_ids` the
+    form of a call's id.
     """
 
     def __init__(
@@ -142,49 +164,65 @@ class TemplateWriter(Writer):
         self._options = options or {}
         self._tokenizer = tokenizer
         self._limits = find_limits(lambda messages, tools: template.write(messages, tools), name=name)
-        self.takes_tools = self._limits.tools
+        self.takes_tools = self._limits.tools and self._limits.calls
+        self.refuses_tools = "" if self._limits.tools else _NO_PLACE
         self.closes = tokenizer.first_control(self._limits.closes)
+        self.sample = self._limits.sample
+        self.call_ids = CALL_ID
 
     def ids(
         self, messages: Sequence[Message], tools: list[dict[str, Any]], *, thinking: bool, generate: bool = True
     ) -> array[int]:
+        safe, tools = [self._protected(message) for message in messages], _protected_tools(self._tokenizer, tools)
+        if self.in_words:
+            safe, tools = write_in_words(safe, tools), []
         written = self._template.write(
-            self._for_template(fit_messages(self._limits, messages)),
-            _protected_tools(self._tokenizer, tools),
+            self._for_template(fit_messages(self._limits, safe)),
+            tools,
             generate=generate,
             **{"enable_thinking": thinking, **self._options},
         )
         return self._tokenizer.encode_prompt(written)
 
-    def _for_template(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """The messages in Hugging Face's field names, protected; ids of calls by their position."""
+    def _protected(self, message: Message) -> Message:
+        """The message with every control token that its texts spell out made harmless."""
         protect = self._tokenizer.protect
-        ids = positional_ids(messages)
+        safe: Message = {**message, "content": _protected_content(self._tokenizer, message)}
+        for field in ("reasoning", "name"):
+            if text := message.get(field):
+                safe[field] = protect(text)
+        if calls := message.get("tool_calls"):
+            safe["tool_calls"] = [
+                {**call, "name": protect(call["name"]), "arguments": self._tokenizer.protect_all(call["arguments"])}
+                for call in calls
+            ]
+        return safe
+
+    def _for_template(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """The messages in Hugging Face's field names; ids of calls by their position."""
+        ids = positional_ids(messages, self.call_ids)
         written: list[dict[str, Any]] = []
         for message in messages:
-            content = _protected_content(self._tokenizer, message)
+            content = message["content"]
             if self._limits.parts and isinstance(content, str):
                 content = [{"type": "text", "text": content}]
-            safe: dict[str, Any] = {"role": message["role"], "content": content}
+            named: dict[str, Any] = {"role": message["role"], "content": content}
             if reasoning := message.get("reasoning"):
-                safe["reasoning_content"] = safe["reasoning"] = safe["thinking"] = protect(reasoning)
+                named["reasoning_content"] = named["reasoning"] = named["thinking"] = reasoning
             if calls := message.get("tool_calls"):
-                safe["tool_calls"] = [
-                    {
-                        "id": ids[call["id"]],
-                        "type": "function",
-                        "function": {
-                            "name": protect(call["name"]),
-                            "arguments": self._tokenizer.protect_all(arguments_of(call, spelled=self._limits.spelled)),
-                        },
-                    }
+                functions = [
+                    {"name": call["name"], "arguments": arguments_of(call, spelled=self._limits.spelled)}
                     for call in calls
                 ]
+                named["tool_calls"] = [
+                    {"id": ids[call["id"]], "type": "function", "function": function}
+                    for call, function in zip(calls, functions, strict=True)
+                ]
             if message["role"] == "tool":
-                safe["tool_call_id"] = ids.get(message.get("tool_call_id", ""), "call00000")
+                named["tool_call_id"] = ids.get(message.get("tool_call_id", ""), "call00000")
             if name := message.get("name"):
-                safe["name"] = protect(name)
-            written.append(safe)
+                named["name"] = name
+            written.append(named)
         return written
 
 
@@ -199,9 +237,16 @@ class ChosenFamily(msgspec.Struct, frozen=True):
 
 
 def choose(
-    name: str, config: dict[str, Any], template: ChatTemplate | None, tokenizer: PieceTokenizer, *, folder: str
+    name: str,
+    config: dict[str, Any],
+    template: ChatTemplate | None,
+    tokenizer: PieceTokenizer,
+    *,
+    tools: str = AUTO,
+    folder: str,
 ) -> ChosenFamily:
-    """The family called `name`, or for `auto` the one that fits the model. Raises `ConfigError` saying what to do."""
+    """The family called `name`, or for `auto` the one that fits the model; `tools` is the setting. Raises `ConfigError`
+    saying what to do."""
     if name not in CHOICES:
         raise ConfigError(f"family = {name!r} is no family; choose one of {', '.join(CHOICES)}")
     model_type = config.get("model_type")
@@ -214,15 +259,22 @@ def choose(
         own = TemplateWriter(template, tokenizer, name=folder, options=known.options if known else None)
     if name == PLAIN:
         assert own is not None
-        return ChosenFamily(Family(PLAIN, Grammar()), own, own.closes, PLAIN_STOPS)
+        return _own_template(PLAIN, Grammar(), own, tokenizer, tools, PLAIN_STOPS)
     missing = [token for token in known.needs if token not in tokenizer.controls] if known else []
-    if known is not None and not missing:
+    if known is not None and not missing and own is None and tools == WORDS:
+        raise ConfigError(
+            f"tools = words needs a chat template, and {folder} is written as {known.name} without one. Set tools = "
+            "auto; or put a chat_template.jinja into the folder, and leave family = auto."
+        )
+    if known is not None and not missing and tools != WORDS:
         library = LibraryWriter(known, tokenizer, name=folder)
         if own is None or _same_prompts(library, own, tokenizer):
+            library.refuses_tools = _REFUSED if tools == REFUSE else ""
             return ChosenFamily(known, library)
         log.info("the chat template in %s is not the one of %s: it renders by itself", folder, known.name)
     if own is not None and template is not None:
-        return ChosenFamily(Family(TEMPLATE, read_grammar(template.source, tokenizer.controls)), own, own.closes)
+        grammar = read_grammar(template.source + own.sample, tokenizer.controls)
+        return _own_template(TEMPLATE, grammar, own, tokenizer, tools)
     lacks = (
         f"The tokenizer in {folder} lacks {', '.join(missing)}, with which a {known.name} model is written"
         if known
@@ -236,6 +288,22 @@ def choose(
         "chat_template.jinja into the folder, or serve a model that was trained to chat."
         + (f" {lacks}: perhaps it is not the tokenizer that belongs to the model." if lacks else "")
     )
+
+
+def _own_template(
+    name: str, grammar: Grammar, own: TemplateWriter, tokenizer: PieceTokenizer, tools: str, stops: tuple[str, ...] = ()
+) -> ChosenFamily:
+    """A model that its own template writes, with its tools as the setting `tools` says: by default as the template
+    does, if it writes all of them and the calls in answers can be read."""
+    if tools == REFUSE:
+        own.refuses_tools = _REFUSED
+    elif tools == WORDS or (tools == AUTO and not (own.takes_tools and grammar.calls)):
+        own.refuses_tools, own.in_words = "", True
+        grammar = words_grammar(grammar, tokenizer.controls)
+    elif grammar.calls == "kimi":
+        own.call_ids = "functions.{name}:{number}"
+    closes = "" if grammar.calls == "harmony" else own.closes  # which closes each message of an answer
+    return ChosenFamily(Family(name, grammar), own, closes, stops)
 
 
 def _same_prompts(library: LibraryWriter, template: TemplateWriter, tokenizer: PieceTokenizer) -> bool:

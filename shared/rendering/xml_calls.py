@@ -84,7 +84,7 @@ class XmlCallReader(CallText):
         return self.name is not None and self._suspect
 
     def _argument(self, key: str, text: str) -> str:
-        value, fits = _value(text, self._schemas.get(self.name or "", {}).get(key))
+        value, fits = typed_value(text, self._schemas.get(self.name or "", {}).get(key))
         self._suspect = self._suspect or not fits
         return f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
 
@@ -103,7 +103,7 @@ def schemas_of(tools: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, dict[s
     return found
 
 
-def _value(text: str, schema: Mapping[str, Any] | None) -> tuple[Any, bool]:
+def typed_value(text: str, schema: Mapping[str, Any] | None) -> tuple[Any, bool]:
     """The value that a parameter's text stands for, and whether its schema allows that."""
     declared = schema.get("type") if schema else None
     if declared == "string" or declared == ["string"]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,12 @@ import msgspec
 from openclaw_rl.shared.errors import ConfigError
 
 SECRETS = frozenset({"api_key", "model_keys", "tinker_api_key", "fireworks_api_key"})
+
+ARGUMENTS = ("CKPT_ARGS", "ROLLOUT_ARGS", "REWARD_ARGS", "OPTIMIZER_ARGS", "LORA_ARGS")
+"""Variables that hold flags."""
+
+TABLES = ("model", "training", "rollout", "evaluation", "rollout_config")
+"""Tables of other systems' configuration files."""
 
 METHODS = {"rl": "binary", "grpo": "binary", "combine": "combined", "sdft": "topk", "sdpo": "topk"}
 """Other names of learning methods."""
@@ -49,7 +55,17 @@ def level(text: str) -> str:
     return {"warn": "warning", "critical": "error", "fatal": "error", "trace": "debug"}.get(word, word)
 
 
-_READERS = {reader.__name__: reader for reader in (switch, in_samples, debug, level)}
+def majority(text: str) -> str:
+    """Votes for a majority, where their number is not given; without a majority one vote decides."""
+    return {"true": "3", "false": "1"}.get(switch(text), text)
+
+
+def selection(text: str) -> str:
+    """A hint selection by our name for it."""
+    return {"sequence_optimal": "overlap-sequence", "token_optimal": "overlap-token"}.get(text, text)
+
+
+_READERS = {reader.__name__: reader for reader in (switch, in_samples, debug, level, majority, selection)}
 
 
 class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,9 +75,15 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     environment: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-    read: Literal["", "switch", "in_samples", "debug", "level"] = ""
+    tables: tuple[str, ...] = ()
+    read: Literal["", "switch", "in_samples", "debug", "level", "majority", "selection"] = ""
+    holds: tuple[str, ...] = ()
     instead: str = ""
     quiet: bool = False
+    first: bool = False
+    second: str = ""
+    next_to: tuple[str, ...] = ()
+    yields: str = ""
 
 
 class _Table(msgspec.Struct, frozen=True):
@@ -72,11 +94,11 @@ ALIASES = msgspec.toml.decode(Path(__file__).with_name("aliases.toml").read_byte
 
 
 class Use(msgspec.Struct, frozen=True):
-    """An alias in use: its name and value as written, the place, and its entry in the table."""
+    """An alias in use: its name and value as written, the kind of place, and its entry in the table."""
 
     name: str
     value: str
-    where: str
+    where: Literal["environment", "flag", "file", "table"]
     alias: Alias
 
     @property
@@ -85,34 +107,68 @@ class Use(msgspec.Struct, frozen=True):
         return _READERS[self.alias.read](self.value) if self.alias.read else self.value
 
     @property
+    def holds(self) -> bool:
+        """True if the name asks for something that is always so here."""
+        return "*" in self.alias.holds or self.meaning.strip().lower() in self.alias.holds
+
+    @property
+    def is_error(self) -> bool:
+        """True if the service must not start: the name has no counterpart here, and was written for this service. In
+        variables and in other systems' tables it was written for another, and is only noted.
+        """
+        if not self.alias.instead or self.holds:
+            return False
+        return self.where in ("flag", "file") or (self.where == "table" and bool(self.alias.holds))
+
+    @property
     def line(self) -> str:
-        """The message for an alias that has no counterpart."""
+        """The message for an alias without a counterpart."""
+        said = f"{self.name} = {self.value}"
+        if self.holds:
+            return f"{said} needs no setting here: {self.alias.instead}"
+        if self.alias.holds:
+            return f"{said} is not possible here: {self.alias.instead}"
         return f"{self.name} has no counterpart here: {self.alias.instead}"
+
+
+_EXACT = {name for alias in ALIASES for name in alias.environment}
+"""Variables with entries of their own; the variable of a key is not among them (`MAX_STEPS` and `max_steps`)."""
 
 
 def in_environment(environ: Mapping[str, str]) -> list[Use]:
     """The aliases set as variables; empty ones count as unset."""
-    names = ((name, alias) for alias in ALIASES for name in (*alias.environment, *_spellings(alias.keys)))
+    names = (
+        (name, alias)
+        for alias in ALIASES
+        for name in (*alias.environment, *(name for name in _spellings(alias.keys) if name not in _EXACT))
+    )
     return [Use(name, environ[name], "environment", alias) for name, alias in names if environ.get(name)]
 
 
-def in_flags(flags: Mapping[str, str]) -> list[Use]:
-    """The aliases among flags (names without the leading dashes, with dashes inside)."""
-    names = (
-        (name, alias) for alias in ALIASES for name in (*alias.flags, *(key.replace("_", "-") for key in alias.keys))
-    )
-    return [Use(f"--{name}", flags[name], "flag", alias) for name, alias in names if name in flags]
+def in_flags(flags: Mapping[str, str], variable: str = "") -> list[Use]:
+    """The aliases among flags (names without the leading dashes, with dashes inside) of the command line, or in a
+    variable.
+    """
+    names = ((name, alias) for alias in ALIASES for name in flags_of(alias))
+    if not variable:
+        return [Use(f"--{name}", flags[name], "flag", alias) for name, alias in names if name in flags]
+    return [Use(f"{variable} --{name}", flags[name], "environment", alias) for name, alias in names if name in flags]
 
 
 def in_file(keys: Mapping[str, Any]) -> list[Use]:
-    """The aliases among the keys of `openclaw-rl.toml`."""
-    names = ((name, alias) for alias in ALIASES for name in alias.keys)
-    return [Use(name, str(keys[name]), "openclaw-rl.toml", alias) for name, alias in names if name in keys]
+    """The aliases among the keys of our file. Those in tables of other systems have the table before them."""
+    found: list[Use] = []
+    for alias in ALIASES:
+        for name, value in keys.items():
+            table, _, key = name.rpartition(".")
+            if name in alias.tables or key in alias.keys:
+                found.append(Use(name, str(value), "table" if table else "file", alias))
+    return found
 
 
-def notes(environ: Mapping[str, str], *, quiet: bool = False) -> list[str]:
-    """One line per variable that has no counterpart here; with `quiet` also those that only `doctor` mentions."""
-    return [use.line for use in in_environment(environ) if use.alias.instead and (quiet or not use.alias.quiet)]
+def flags_of(alias: Alias) -> tuple[str, ...]:
+    """The flags of an alias."""
+    return (*alias.flags, *(key.replace("_", "-") for key in alias.keys))
 
 
 def flag_names(*, counterpart: bool | None = None) -> frozenset[str]:
@@ -121,7 +177,7 @@ def flag_names(*, counterpart: bool | None = None) -> frozenset[str]:
         name
         for alias in ALIASES
         if counterpart is None or counterpart == bool(alias.settings)
-        for name in (*alias.flags, *(key.replace("_", "-") for key in alias.keys))
+        for name in flags_of(alias)
     )
 
 
@@ -131,11 +187,10 @@ def resolve(uses: Iterable[Use], ours: frozenset[str]) -> dict[str, Use]:
     Raises `ConfigError` naming both when two uses disagree about a setting.
     """
     chosen: dict[str, Use] = {}
+    uses = [use for use in uses if use.meaning]
     for use in uses:
-        if use.meaning == "":
-            continue
-        for setting in use.alias.settings:
-            if setting in ours:
+        for setting in _settings(use, uses, ours):
+            if setting in ours or (use.meaning == use.alias.yields and _is_set(setting, use, uses)):
                 continue
             other = chosen.get(setting)
             if other is not None and not _same(other.meaning, use.meaning):
@@ -145,6 +200,20 @@ def resolve(uses: Iterable[Use], ours: frozenset[str]) -> dict[str, Use]:
                 )
             chosen[setting] = use
     return chosen
+
+
+def _settings(use: Use, uses: Sequence[Use], ours: frozenset[str]) -> tuple[str, ...]:
+    """The settings that a use means next to the others: `JUDGE_MODEL_PATH` alone is the judge, next to a model for
+    scores it is the model for hints.
+    """
+    alias = use.alias
+    others = [one for one in uses if one.alias.first and not _same(one.meaning, use.meaning)]
+    given = ours.difference(alias.settings).union(*(one.alias.settings for one in others))
+    return (alias.second,) if alias.second and given & set(alias.next_to) else alias.settings
+
+
+def _is_set(setting: str, use: Use, uses: Sequence[Use]) -> bool:
+    return any(setting in one.alias.settings and one.meaning != use.alias.yields for one in uses if one is not use)
 
 
 def _spellings(keys: tuple[str, ...]) -> Iterator[str]:

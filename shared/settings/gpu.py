@@ -31,7 +31,9 @@ class GpuSettings(Group):
     )
     actor_gpus: str = Field("", description="GPUs that train: a number or a list")
     rollout_gpus: str = Field("", description="GPUs that serve the policy: a number or a list")
-    judge_gpus: str = Field("", description="GPUs that serve a separate judge model: a number or a list")
+    judge_gpus: str = Field(
+        "", description="GPUs that serve separate models of judge, hints and teacher: a number or a list"
+    )
     tensor_parallel: int = Field(
         1,
         ge=1,

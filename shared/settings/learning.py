@@ -29,11 +29,12 @@ class JudgeSettings(Group):
     )
     votes: int = Field(1, ge=1, le=64, description="Votes per turn of an LLM judge")
     threshold: float = Field(
-        0.5,
-        ge=0.5,
+        0.0,
+        ge=0,
         le=1.0,
         alias="judge_threshold",
-        description="Share of the valid votes that must agree (at 0.5: more than half); otherwise the score is 0",
+        description="Share of the valid votes that the most frequent score must have, else the score is 0; at 0 any "
+        "share is enough. A tie scores 0",
     )
     concurrency: int = Field(8, ge=1, alias="judge_concurrency", description="Votes that run at the same time")
     timeout: float = Field(60.0, gt=0, alias="judge_timeout", description="Maximum seconds of one vote")

@@ -14,6 +14,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "learning_rate": 1e-5,
     "batch_size": 16,
     "epochs": 1,
+    "weight_decay": 0.1,
     "rehearsals": 0,
     "anchors": 0,
 }
@@ -22,7 +23,7 @@ METHOD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "binary": {**_PUBLISHED, "votes": 3},
     "opd": {**_PUBLISHED, "votes": 1},
     "combined": {**_PUBLISHED, "votes": 1},
-    "topk": {**_PUBLISHED, "learning_rate": 1e-6, "batch_size": 4, "votes": 1},
+    "topk": {**_PUBLISHED, "learning_rate": 1e-6, "batch_size": 4, "votes": 3},
     "topk-select": {**_PUBLISHED, "votes": 3, "hint_selection": "overlap-sequence"},
 }
 

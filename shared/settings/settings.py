@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import CLOUDS, CloudSettings, cloud_defaults
 from openclaw_rl.shared.settings.gpu import GpuSettings
@@ -20,13 +21,14 @@ from openclaw_rl.shared.settings.group import Address, Group, Key, Url
 from openclaw_rl.shared.settings.learning import GuardSettings, JudgeSettings, LearningSettings
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import parse_aliases
+from openclaw_rl.shared.settings.named_models import TINY, model_path
 from openclaw_rl.shared.settings.turn_rules import parse_rules
 
 PREFIX = "OPENCLAW_RL_"
 FLAGS = {"model_name": "served-model-name"}
 """Settings whose flag is not their name with dashes: `--model-name` means the policy's folder elsewhere."""
 
-EMBEDDED_POLICY = Path(__file__).resolve().parents[2] / "trainer_local" / "embedded" / "policy"
+EMBEDDED_POLICY = TINY.path
 
 
 class ServeSettings(Group):
@@ -47,8 +49,11 @@ class ServeSettings(Group):
     )
     model_aliases: str = Field(
         "",
-        description="Other model names that clients may request (* matches any characters): claude-*=policy, "
+        description="Other names of the policy and of its versions (* matches any characters): claude-*=policy, "
         "gpt-4o=policy@3; in the file also a table [model_aliases]",
+    )
+    strict_model_names: bool = Field(
+        False, description="Refuse names that are neither model_name nor an alias; off answers every name by the policy"
     )
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
     capture: bool = Field(True, description="Record turns; off answers requests without recording them")
@@ -143,13 +148,18 @@ class EngineSettings(Group):
     )
     model: str = Field(
         str(EMBEDDED_POLICY),
-        description="Policy: a Hugging Face folder or hub name; with a cloud backend the provider's name of a base "
-        "model",
+        description="Policy: smollm2 or tiny (docs/models.md), a Hugging Face folder or hub name; with a cloud backend "
+        "the provider's name of a base model",
     )
     tokenizer: str = Field("", description="Tokenizer: a folder or hub name, if not the policy's own")
     family: str = Field(
         "auto",
         description="Prompt format: auto, template, plain, or a family of docs/models.md",
+    )
+    tools: Literal["auto", "template", "words", "refuse"] = Field(
+        "auto",
+        description="Format of tools: template (the model's own), words (in the system text, for any model), refuse, "
+        "or auto: template if it has tools and answers can be parsed, else words",
     )
     context_length: int = Field(0, ge=0, description="Context limit in tokens; 0 uses the model's limit")
     device: str = Field(
@@ -165,6 +175,14 @@ class EngineSettings(Group):
     )
     max_versions: int = Field(4, ge=2, alias="engine_max_versions", exclude=True)
     """No setting: versions the engine keeps in memory, including the base."""
+
+    @field_validator("model", mode="after")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        try:
+            return model_path(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
 
     @field_validator("device", mode="after")
     @classmethod

@@ -145,7 +145,7 @@ def test_errors_are_the_clients_own(anthropic_client: anthropic.Anthropic, captu
 
     hello = [user("Hello.")]
     with pytest.raises(anthropic.NotFoundError) as unknown:
-        ask(anthropic_client, False, hello, model="claude-unknown")
+        ask(anthropic_client, False, hello, model="policy@unknown")
     assert unknown.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
     for stream in (False, True):
         with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):

@@ -126,7 +126,7 @@ def test_models(client: openai.OpenAI) -> None:
 
 def test_errors_become_the_clients_own(client: openai.OpenAI, service: Proxy) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
-        client.chat.completions.create(model="gpt-unknown", messages=QUESTION)
+        client.chat.completions.create(model="policy@unknown", messages=QUESTION)
     assert unknown.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as long:
         client.chat.completions.create(

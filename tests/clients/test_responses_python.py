@@ -159,7 +159,7 @@ def test_a_client_that_leaves_ends_the_decoding(openai_client: openai.OpenAI, ca
 
 def test_errors_are_the_clients_own(openai_client: openai.OpenAI, captured: Captured) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
-        openai_client.responses.create(model="gpt-unknown", input="Hello.")
+        openai_client.responses.create(model="policy@unknown", input="Hello.")
     assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
     with pytest.raises(openai.BadRequestError) as long:
         openai_client.responses.create(model="policy", input="pear " * 60_000, stream=True)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.evaluation.service import ServiceFailed, _environment, on_gpus, own_service
+from openclaw_rl.evaluation.service import ServiceFailed, _environment, default_policy, on_gpus, own_service
 
 
 async def test_a_service_that_cannot_start_says_why() -> None:
@@ -19,6 +19,13 @@ def test_a_service_of_ones_own_has_the_providers_keys_and_no_fallback(monkeypatc
     environment = _environment()
     assert all(environment.get(name) == "x" for name in kept)
     assert not any(name in environment for name in dropped)
+
+
+def test_a_started_service_has_the_tiny_policy_unless_a_model_is_named() -> None:
+    assert default_policy({"OPENCLAW_RL_PORT": "1"}) == {"model": "tiny"}
+    for name in ("OPENCLAW_RL_MODEL", "MODEL_PATH", "OPENCLAW_RL_CONFIG"):
+        assert default_policy({name: "mine"}) == {}
+        assert default_policy({name: ""}) == {"model": "tiny"}
 
 
 def test_services_on_this_machines_gpus_are_distinguished_from_others(monkeypatch: pytest.MonkeyPatch) -> None:

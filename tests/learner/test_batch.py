@@ -113,6 +113,33 @@ async def test_praise_without_end_is_not_read_again_and_again(worlds: Worlds, mo
     assert asked == [8] and world.progress.state == "waiting for a first signal"
 
 
+@pytest.mark.parametrize(
+    ("method", "reactions", "counted"),
+    [
+        ("opd", [COMPLAINTS[0], "thanks", "What is 2 + 2?", COMPLAINTS[2]], 2),
+        ("topk", [COMPLAINTS[0], "thanks", "What is 2 + 2?", COMPLAINTS[2]], 2),
+        ("combined", [COMPLAINTS[0], "What is 2 + 2?", "thanks"], 2),
+        ("topk-select", [COMPLAINTS[0], "What is 2 + 2?", "thanks"], 2),
+        ("binary", ["What is 2 + 2?", "thanks"], 2),
+    ],
+)
+async def test_a_published_batch_counts_the_turns_that_teach_and_binary_every_verdict(
+    worlds: Worlds, method: str, reactions: list[str], counted: int
+) -> None:
+    world = worlds(method=method, batch_size=counted, guard=False)
+    await world.versions.start()
+    await tell(world, 1, reactions[:-1])
+    assert not await world.learner.once()
+    waiting = len(reactions) - 1
+    assert world.progress.detail.startswith(f"1 of {counted}")
+    if waiting >= counted:
+        assert f", {waiting} with" in world.progress.detail
+    await tell(world, 11, reactions[-1:])
+    assert await world.learner.once()
+    version = await world.journal.version(1)
+    assert version is not None and len(version.sample_ids) == len(reactions)
+
+
 async def test_a_look_that_fails_is_repeated_though_nothing_new_came(worlds: Worlds) -> None:
     world = worlds(batch_size=2)
     await world.versions.start()
@@ -144,7 +171,7 @@ async def test_tool_results_are_not_read_until_people_have_said_enough(worlds: W
     for first, text in ((11, COMPLAINTS[0]), (21, "thanks")):
         await tell(world, first, [text])
         assert not await world.learner.once()
-    assert world.progress.detail == "2 of 3, 8 with tool results"
+    assert world.progress.detail == "2 of 3, 8 with those that do not count"
     world.journal.ready_samples = read  # type: ignore[method-assign]
     await tell(world, 31, ["thanks"])
     assert await world.learner.once()

@@ -97,7 +97,7 @@ def test_a_body_that_is_no_json_object(service: Proxy, body: bytes) -> None:
     assert refused(response, 400)["code"] == "invalid_json"
 
 
-@pytest.mark.parametrize("model", ["gpt-4o", "policy@", "policy@x", "policy@-1", "policy@7", "policy@99999999999", ""])
+@pytest.mark.parametrize("model", ["x" * 201, "policy@", "policy@x", "policy@-1", "policy@7", "policy@99999999999"])
 def test_an_unknown_model(service: Proxy, model: str) -> None:
     error = refused(service.chat(HELLO, model=model), 404)
     assert (error["code"], error["param"]) == ("model_not_found", "model")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from openclaw_rl.shared.records import Turn
 from tests.fixtures.openclaw import floating
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import ScriptedEngine, scripted_service
+from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
 
 CHAT = "/v1/chat/completions"
 TOOL = {
@@ -83,6 +86,67 @@ async def test_a_tool_result_continues_from_the_sampled_call(policy_folder: Path
         assert (count(metrics, "extended"), count(metrics, "rendered", "no parent")) == (2, 1)
         explained = (await client.get(f"/rl/turns/{second}")).json()
         assert explained["extends_parent"] is True
+
+
+async def test_tools_in_words_continue_from_the_sampled_tokens_over_several_turns(tmp_path: Path) -> None:
+    tokenizer = byte_level(["<|im_start|>", "<|im_end|>"])
+    policy = write_folder(
+        tmp_path / "model", tokenizer, config={"model_type": "llama"}, template=CHATML, eos="<|im_end|>"
+    )
+    async with scripted_service(policy, tmp_path, CALL, engine=Letters) as (client, service, engine):
+        history = [SYSTEM, {"role": "user", "content": "Read it."}]
+        found = []
+        for says in (CALL, "I read the other.\n" + CALL, "Twelve rows, then."):
+            engine.says = says
+            answer, turn_id = await ask(client, *history)
+            found.append(turn_id)
+            is_call = CALL in says
+            assert [call["function"]["name"] for call in answer.get("tool_calls", [])] == ["read_file"] * is_call
+            history += [answer, RESULT if is_call else {"role": "user", "content": "Thanks."}]
+        engine.says = "Welcome."
+        _, last = await ask(client, *history)
+        recorded = await turns(service, *found, last)
+        assert all(continues(parent, turn) for parent, turn in pairwise(recorded))
+        assert [turn.untrainable for turn in recorded] == [""] * 4
+        assert [service.prompter.decode(turn.response_ids) for turn in recorded[:2]] == [
+            f"{CALL}<|im_end|>",
+            f"I read the other.\n{CALL}<|im_end|>",
+        ]
+        prompt = service.prompter.decode(recorded[-1].prompt_ids)
+        assert prompt.count("<|im_start|>user\n<tool_response>\n12 rows\n</tool_response><|im_end|>\n") == 2
+
+
+async def test_a_streamed_call_in_words_shows_no_half_tag(tmp_path: Path) -> None:
+    tokenizer = byte_level(["<|im_start|>", "<|im_end|>"])
+    policy = write_folder(
+        tmp_path / "model", tokenizer, config={"model_type": "llama"}, template=CHATML, eos="<|im_end|>"
+    )
+    async with scripted_service(policy, tmp_path, f"So:\n{CALL}", engine=Letters) as (client, _, _):
+        body = {"model": "policy", "messages": [SYSTEM], "tools": [TOOL], "stream": True}
+        response = await client.post(CHAT, json=body)
+        lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: {")]
+        choices = [choice for line in lines for choice in json.loads(line)["choices"]]
+        text = "".join(choice["delta"].get("content") or "" for choice in choices)
+        calls = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
+        assert text == "So:"
+        assert "".join(call["function"].get("arguments") or "" for call in calls) == '{"path": "notes/pears.md"}'
+        assert len(calls) > 5  # as they were sampled
+        assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["tool_calls"]
+
+
+@pytest.mark.parametrize("words", [2600, 5000])  # rendered whole, and given up while it is counted
+async def test_tools_that_do_not_fit_the_context_get_the_documented_error(words: int, tmp_path: Path) -> None:
+    tokenizer = byte_level(["<|im_start|>", "<|im_end|>"])
+    policy = write_folder(
+        tmp_path / "model", tokenizer, config={"model_type": "llama"}, template=CHATML, eos="<|im_end|>"
+    )
+    described = {**TOOL, "function": {**TOOL["function"], "description": "reads " * words}}
+    async with scripted_service(policy, tmp_path, "Fine.", engine=Letters) as (client, service, _):
+        response = await client.post(CHAT, json={"model": "policy", "messages": [SYSTEM], "tools": [described]})
+        assert service.watch.context_length == 4096
+        error = response.json()["error"]
+        assert (response.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", "messages")
+        assert "maximum context length is 4096 tokens" in error["message"]
 
 
 async def test_a_floating_message_costs_the_continuation_and_not_the_tokens(

@@ -68,8 +68,8 @@ class World:
         """By `trainer_local.training.objective`."""
         device = torch.device("cpu")
         objective = LocalObjective(samples, recipe, device)
-        old = old_policy(samples, recipe, _runs(self.before))
         teacher = _runs(self.before) if recipe.teacher == "live" else None
+        old = old_policy(samples, recipe, _runs(self.before), teacher or _runs(self.base))
         targets = targets_of(samples, recipe, old, _runs(self.base), teacher)
         self.policy.zero_grad(set_to_none=True)
         wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from transformers import AutoModelForCausalLM
 
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training import targets
 from openclaw_rl.trainer_local.training.targets import swapped_weights
@@ -70,6 +71,44 @@ async def test_the_live_teacher_is_the_same_when_targets_are_computed_again(
             small.setattr(targets, "TARGET_BYTES", 2000)
             sliced = await moved.metrics(samples, teacher="live", epochs=3, **kind)
         assert sliced["loss/total"] == pytest.approx(whole["loss/total"], rel=1e-3)
+
+
+def scored(base: Path, one: Sample, count: int) -> Sample:
+    """The sample with the scores that an engine of `base` gives the answer under the hint."""
+    rows = plain.log_probs(base, one.hinted_prompts[0], one.response_ids, one.temperature)
+    plainly = plain.log_probs(base, one.hinted_prompts[0], one.response_ids)
+    top = [[(row[token], token) for token in plain.likeliest(row, count)] for row in plainly]
+    return replace(one, taught=TeacherScores(plain.sampled(rows, one.response_ids), top))
+
+
+OTHER_TEACHER: dict[str, dict[str, Any]] = {
+    "sampled tokens": {"distillation": "token", "rewards": "all", "aggregation": "sample"},
+    "likeliest tokens": {"distillation": "topk", "topk": 7},
+    "selected tokens of the teacher": {"distillation": "select", "select_from": "teacher", "select_k": 5},
+    "selected tokens of both": {"distillation": "select", "select_from": "overlap", "select_k": 12, "kl_base": 0.1},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TEACHER, ids=str)
+async def test_an_engine_of_the_base_teaches_as_the_base_does(moved: Moved, kind: str) -> None:
+    """The scores are those of the base, so that the step must be that of `teacher = base`."""
+    turns = [sample(1, hints=1, response=5, temperature=0.7, reward=1.0), sample(2, hints=1, prompt=9, reward=-1.0)]
+    others = [sample(3, hints=0, reward=1.0), anchor(4)]
+    how = OTHER_TEACHER[kind]
+    base = await moved.metrics([*turns, *others], epochs=2, **how)
+    taught = [scored(moved.base, one, 12) for one in turns]
+    engine = await moved.metrics([*taught, *others], epochs=2, teacher="engine:http://elsewhere", **how)
+    assert base["weights/change"] > 0
+    for name in ("loss/total", "loss/distill", "weights/change", "gradient/norm", "samples/distill", "epochs"):
+        assert engine[name] == pytest.approx(base[name], rel=1e-3, abs=1e-6), name
+
+
+async def test_a_turn_that_the_engine_has_not_scored_learns_from_its_reward_alone(moved: Moved) -> None:
+    one = sample(1, hints=1, reward=1.0)
+    how = {"distillation": "select", "select_from": "teacher", "rewards": "all"}
+    untaught = await moved.metrics([one], teacher="engine:http://elsewhere", **how)
+    rewarded = await moved.metrics([replace(one, hinted_prompts=[])], **how)
+    assert untaught["samples/distill"] == 0 and untaught["weights/change"] == rewarded["weights/change"] > 0
 
 
 async def test_the_anchor_holds_to_the_base_with_every_teacher(moved: Moved) -> None:

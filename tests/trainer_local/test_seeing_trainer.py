@@ -110,7 +110,9 @@ async def test_the_losses_are_those_worked_out_with_plain_transformers(policy: P
             plain.log_probs(praised.prompt_ids, praised.response_ids, praised.images),
             torch.tensor(praised.response_ids),
         )
-    expected = losses.reverse_kl(student, losses.ensemble_target(torch.stack(teachers))).mean()
+    # Hints and thumbs share a denominator: the tokens of both.
+    taught = len(hinted.response_ids) + len(praised.response_ids)
+    expected = losses.reverse_kl(student, losses.ensemble_target(torch.stack(teachers))).sum() / taught
     metrics = await first_metrics(policy, [hinted, msgspec.structs.replace(praised, logprobs=sampled.tolist())])
     assert metrics["loss/distill"] == pytest.approx(float(expected), rel=1e-4)
     assert metrics["ratio/mean"] == pytest.approx(1.0, abs=1e-5)

@@ -105,7 +105,7 @@ class CloudObjective:
         many.
         """
         several = any(len(hints_of(sample, self._recipe)) > 1 for sample in self._samples)
-        batch = self._recipe.topk if several or self._batch.metrics.tokens["anchor"] else 0
+        batch = self._recipe.topk if several or self._batch.metrics.sizes["anchor"] else 0
         return max(wanted_top_logprobs(self._recipe), batch)
 
     @property
@@ -128,7 +128,7 @@ class CloudObjective:
         before the step, may be `None` where they are the base. The provider reports `top_logprobs` likeliest tokens.
         """
         _check(unsupported(self._recipe, top_logprobs))
-        if self._batch.metrics.tokens["anchor"] and not top_logprobs:
+        if self._batch.metrics.sizes["anchor"] and not top_logprobs:
             raise TrainerError(f"an anchor {no_top_logprobs()}: set anchors = 0; nothing was sent")
         queries = TargetQueries(self._recipe, teacher=teacher, base=base, live=live, top_logprobs=top_logprobs)
         try:
@@ -257,7 +257,7 @@ class CloudObjective:
     def _distillation(self, logprobs: Tensor, target: CloudTarget, old: Tensor) -> Tensor:
         assert target.taught is not None, "the teacher is asked for this term"
         if self._recipe.distillation == "select":
-            return self._batch.distillation(logprobs, target.taught[:, :-1], old)
+            return self._batch.distillation(logprobs, target.taught[:, :-1], old, target.support)
         return self._batch.distillation(losses.with_tail(logprobs), target.taught)
 
     def _policy_loss(self, logprobs: Tensor, behavior: Tensor, advantages: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ many as the recipe wants (`topk`) and the provider reports:
 - *Whose tokens.* A reverse KL weighs tokens by what the policy makes of them, so under `full` and for `kl_base` they
   are the sampled token, then by rank the policy's before the step and the teacher's (of several hints those that each
   lists) or the base's. `topk` takes the teacher's or, with `topk_from = "student"`, the policy's alone, as published;
+  `select` those that `select_from` names;
   the anchor, a forward KL, the base's; the entropy the policy's. The policy's stay those before the step in every pass.
 - *Several hints.* The target is the normalised geometric mean. At the K tokens it is exact but for its normaliser: the
   tail of the mean is not known, only bounded by the geometric mean of the tails (Hölder's inequality:
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -38,12 +39,15 @@ from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.early_stop import stops_early
 from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import Sampler, Scored
 
 AT_ONCE = 8
 """Texts that are scored at the same time."""
+
+ABSENT = -1e4
+"""The logprob of a token that is not known and does not count."""
 
 
 POLICY = frozenset({"binary", "policy"})
@@ -55,8 +59,9 @@ class CloudTarget:
     """Log-probabilities of an answer of R tokens; `None` where no term asks.
 
     Of the teacher under the hints: `sampled` `[R]` at the sampled tokens; `taught` `[R, K + 1]` at the tokens `ids`
-    `[R, K]` and their tail, and `untaught` `[R, K + 1]` the base's there on the plain prompt. `base` `[R, K + 1]`: the
-    base's on the plain prompt at `plain_ids` `[R, K]` and their tail.
+    `[R, K]` and their tail, and `untaught` `[R, K + 1]` the base's there on the plain prompt; `support` `[R, K]` where
+    the tokens count, `None` for everywhere. `base` `[R, K + 1]`: the base's on the plain prompt at `plain_ids` `[R, K]`
+    and their tail.
     """
 
     sampled: Tensor | None = None
@@ -65,6 +70,7 @@ class CloudTarget:
     untaught: Tensor | None = None
     plain_ids: NDArray[np.int64] | None = None
     base: Tensor | None = None
+    support: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ class TargetQueries:
             seen = await self._view(self._base, sample.prompt_ids, sample, chosen=taught.ids)
             untaught = losses.with_tail(_tensor(seen.chosen))
         plain_ids, base = await self._plain(sample, terms, own)
-        return CloudTarget(taught.sampled, taught.ids, taught.taught, untaught, plain_ids, base)
+        return replace(taught, untaught=untaught, plain_ids=plain_ids, base=base)
 
     async def _own(self, sample: Sample, terms: frozenset[str]) -> NDArray[np.int64]:
         """The policy's likeliest tokens before the step `[R, K]`, as many as anything asks for."""
@@ -156,19 +162,28 @@ class TargetQueries:
         token = recipe.distillation == "token"
         exact = token and recipe.teacher_temperature == 1 and (picks or len(hints) == 1)
         given = self._given(own)
-        top = 0 if exact or (given is not None and recipe.distillation != "full") else self._count
-        top = max(top, min(recipe.select_k, self._top_logprobs)) if picks else top
-        views = await gather(
-            *(self._view(self._teacher, hint, sample, top_logprobs=top, chosen=given) for hint in hints)
-        )
+        selected = min(recipe.select_k, self._top_logprobs)
+        count = selected if recipe.distillation == "select" else self._count
+        top = 0 if exact or (given is not None and recipe.distillation != "full") else count
+        common = recipe.distillation == "select" and recipe.select_from == "overlap"
+        top = max(top, selected) if picks or common else top
+        if sample.taught is None:
+            views = await gather(
+                *(self._view(self._teacher, hint, sample, top_logprobs=top, chosen=given) for hint in hints)
+            )
+        else:
+            views = [_of_engine(sample, sample.taught)]
         if picks:
             views = [_picked(views, own[:, : recipe.select_k])]
         if exact:
             return CloudTarget(sampled=_tensor(views[0].sampled))
         if given is not None:
             ids = given if recipe.distillation != "full" else await asyncio.to_thread(_both, given, views, answer)
-            return CloudTarget(ids=ids, taught=await asyncio.to_thread(self._mean, views, ids, answer))
-        ids = await asyncio.to_thread(_likeliest, views, self._count)
+            taught = await asyncio.to_thread(self._mean, views, ids, answer)
+            theirs = torch.from_numpy(_likeliest(views, selected)) if common else None
+            support = None if theirs is None else losses.contained(torch.from_numpy(ids), theirs)
+            return CloudTarget(ids=ids, taught=taught, support=support)
+        ids = await asyncio.to_thread(_likeliest, views, count)
         ids = _among(ids, answer) if token else ids
         if not all(view.at(ids, answer)[1].all() for view in views):
             views = await gather(*(self._view(self._teacher, hint, sample, chosen=ids) for hint in hints))
@@ -182,12 +197,15 @@ class TargetQueries:
         """The tokens of the policy before the step that the teacher is asked about."""
         recipe = self._recipe
         if recipe.distillation == "select":
-            return own[:, : recipe.select_k]
+            return None if recipe.select_from == "teacher" else own[:, : recipe.select_k]
         return own[:, : self._count] if _student(recipe) else None
 
     def _mean(self, views: Sequence[View], ids: NDArray[np.int64], answer: NDArray[np.int64]) -> Tensor:
-        """The teacher's `[R, K + 1]` at `ids` `[R, K]`, which every view knows, and their tail."""
-        bins = torch.stack([losses.with_tail(_tensor(view.at(ids, answer)[0])) for view in views])
+        """The teacher's `[R, K + 1]` at `ids` `[R, K]`, and their tail. Every view knows them, except that of a teacher
+        behind an engine under `select_from = "overlap"`, where the others do not count.
+        """
+        known = [view.at(ids, answer) for view in views]
+        bins = torch.stack([losses.with_tail(_tensor(np.where(there, values, ABSENT))) for values, there in known])
         return losses.ensemble_target(bins / self._recipe.teacher_temperature)
 
     async def _view(
@@ -236,10 +254,12 @@ def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -
     hints = hints_of(sample, recipe)
     # Where the teacher's tokens are compared, under several hints they are known after a first look, and asked about in
     # a second.
-    theirs = recipe.distillation == "token" or (recipe.distillation == "topk" and recipe.topk_from == "teacher")
+    source = {"token": "teacher", "topk": recipe.topk_from, "select": recipe.select_from}
+    theirs = source.get(recipe.distillation) == "teacher"
     looks = 2 if theirs and len(hints) > 1 and not recipe.per_token_hints else 1
     plain = bool(own_tokens(sample, terms, recipe)) + needs_base(terms) + (near and bool(hints))
-    return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in hints)
+    asked = hints if sample.taught is None else ()
+    return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in asked)
 
 
 def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
@@ -275,6 +295,21 @@ def _read(scored: Scored, sample: Sample, top_logprobs: int, chosen: NDArray[np.
     if not all(np.isfinite(part).all() for part in (view.sampled, view.values, view.chosen)):
         raise TrainerError(f"the provider gave logprobs of {sample.sample_id} that are not finite: no step was made")
     return view
+
+
+def _of_engine(sample: Sample, taught: TeacherScores) -> View:
+    """The answer as a teacher behind an engine sees it under the hinted prompt."""
+    count = len(sample.response_ids)
+    width = min((len(line) for line in taught.top), default=0)
+    lines = [line[:width] for line in taught.top] if width else [()] * count
+    nothing = np.zeros((count, 0), dtype=np.int64)
+    return View(
+        np.array(taught.logprobs, dtype=np.float32),
+        np.array([[token for _, token in line] for line in lines], dtype=np.int64).reshape(count, width),
+        np.array([[value for value, _ in line] for line in lines], dtype=np.float32).reshape(count, width),
+        nothing,
+        nothing.astype(np.float32),
+    )
 
 
 def _likeliest(views: Sequence[View], count: int) -> NDArray[np.int64]:

@@ -182,7 +182,7 @@ class RankLearning:
         self._merge = rank.settings.learning.merge_prefixes
         self.device = self._weights.group.device
         self.vocab_size = self._weights.vocab_size
-        teacher = {"base": None, "live": parent, "ema": rank.average or parent}[recipe.teacher]
+        teacher = {"live": parent, "ema": rank.average or parent}.get(recipe.teacher)
         self.run_teacher: RunModel | None = None if teacher is None else self._with_weights(teacher)
 
     def run_policy(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:

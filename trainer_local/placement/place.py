@@ -81,7 +81,7 @@ class _Planner:
         """Raises `ConfigError` for settings that no GPUs could satisfy."""
         self._settings, self._host_memory = settings, host_memory
         self._models: dict[ServerRole, str] = {"policy": settings.engine.model}
-        self._models |= JudgeModels.from_settings(settings.judge).to_serve
+        self._models |= JudgeModels.from_settings(settings).to_serve
         self._shapes = {role: read_shape(model) for role, model in self._models.items()}
         self._servers: dict[str, list[ServerRole]] = {"serve": ["policy"], "judge": [*self._models][1:]}
         self._torchrun = Torchrun.from_environment(environ)
@@ -123,7 +123,11 @@ class _Planner:
             return "torchrun's first machine serves, and this is another"
         if role == "serve":
             return f"the engine is at {settings.engine.url}" if settings.engine.url else ""
-        return "" if self._servers["judge"] else "neither judge nor hint_model names a model to serve (engine:FOLDER)"
+        return (
+            ""
+            if self._servers["judge"]
+            else "none of judge, hint_model and teacher names a model to serve (engine:FOLDER)"
+        )
 
     def _candidate(self, way: Assignment, gpus: Sequence[Gpu], *, alternating: bool) -> tuple[int, Placement]:
         """The missing bytes, and the placement."""

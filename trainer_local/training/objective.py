@@ -52,33 +52,37 @@ class LocalObjective:
         if term in ("binary", "policy"):
             temperatures = per_token([sample.temperature for sample in samples], samples, self._device)
             logprobs = losses.sampled_logprobs(losses.log_softmax(logits, temperatures), self._ids(samples))
-            return self._batch.policy_share(term, logprobs, samples, [target.sampled for target in targets])[0]
+            taught = [None if target.sampled is None else target.sampled.to(self._device) for target in targets]
+            return self._batch.policy_share(term, logprobs, samples, taught)[0]
         if term == "custom":
             values = self._custom_values(logits, samples, targets)
         elif term == "distill":
             values = self._distillation(losses.log_softmax(logits), targets)
         else:
-            base = None if term == "entropy" else _joined(targets, "base")
+            base = None if term == "entropy" else self._joined(targets, "base")
             values = base_comparison(term, losses.log_softmax(logits), base)
         return self._batch.share(term, values, samples)
 
     def _distillation(self, log_probs: Tensor, targets: Sequence[LocalTarget]) -> Tensor:
         recipe = self._recipe
         if recipe.distillation == "full":
-            return self._batch.distillation(log_probs, _joined(targets, "teacher"))
+            return self._batch.distillation(log_probs, self._joined(targets, "teacher"))
         if recipe.distillation == "select":
-            chosen = log_probs.gather(-1, _joined(targets, "ids"))
-            return self._batch.distillation(chosen, _joined(targets, "known"), _joined(targets, "old"))
+            chosen = log_probs.gather(-1, self._joined(targets, "ids"))
+            support = self._joined(targets, "support") if recipe.select_from == "overlap" else None
+            return self._batch.distillation(
+                chosen, self._joined(targets, "known"), self._joined(targets, "old"), support
+            )
         if recipe.topk_from == "teacher":
-            ids, known = _joined(targets, "ids"), _joined(targets, "known")
+            ids, known = self._joined(targets, "ids"), self._joined(targets, "known")
         else:
             ids = log_probs.detach().topk(min(recipe.topk, log_probs.shape[-1]), dim=-1).indices
-            known = _joined(targets, "teacher").gather(-1, ids)
+            known = self._joined(targets, "teacher").gather(-1, ids)
         return self._batch.distillation(losses.with_tail(log_probs.gather(-1, ids)), losses.with_tail(known))
 
     def _custom_values(self, logits: Tensor, samples: Sequence[Sample], targets: Sequence[LocalTarget]) -> Tensor:
         assert self._custom is not None, "the term is there only with a loss of the user's"
-        base = _joined(targets, "base")
+        base = self._joined(targets, "base")
         hinted = [target.teacher is not None for target in targets]
         pairs = zip(targets, base.split([len(sample.response_ids) for sample in samples]), strict=True)
         teacher = torch.cat([part if target.teacher is None else target.teacher for target, part in pairs])
@@ -109,6 +113,10 @@ class LocalObjective:
             )
         )
 
+    def _joined(self, targets: Sequence[LocalTarget], name: str) -> Tensor:
+        """One field of all `targets`, `[N, …]`; a term that asks has had it computed."""
+        return torch.cat([getattr(target, name).to(self._device) for target in targets])
+
     def _ids(self, samples: Sequence[Sample]) -> Tensor:
         ids = [int(token) for sample in samples for token in sample.response_ids]
         return torch.tensor(ids, dtype=torch.long, device=self._device)
@@ -117,11 +125,6 @@ class LocalObjective:
 def _divisor(sample: Sample) -> float:
     """The temperature of a sample, 1 where the best token was taken: engines report such logprobs at 1."""
     return 1.0 if sample.temperature < GREEDY_BELOW else sample.temperature
-
-
-def _joined(targets: Sequence[LocalTarget], name: str) -> Tensor:
-    """One field of all `targets`, `[N, …]`; a term that asks has had it computed."""
-    return torch.cat([getattr(target, name) for target in targets])
 
 
 def _custom_loss(path: str) -> Loss:

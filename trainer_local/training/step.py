@@ -97,7 +97,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     rate = learning.rate()
     distances = StepDistances(samples, own, learning.run_policy, learning.run_base, learning.gather)
     asked = time.perf_counter()
-    old = old_policy(own, recipe, learning.run_policy)
+    old = old_policy(own, recipe, learning.run_policy, learning.run_teacher or learning.run_base)
     teaching = time.perf_counter() - asked
     taught = [
         len(sample.response_ids) * (needs_base(objective.terms(sample)) + bool(hints_of(sample, recipe)))

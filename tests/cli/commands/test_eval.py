@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from openclaw_rl.cli.commands.eval import EvalOptions, evaluate_policy, experiment_of, without_keys, work_of
+from openclaw_rl.cli.main import app
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.evaluation.pupil import Pupil
@@ -29,6 +32,8 @@ class Versions(Pupil):
         if path == "/v1/models":
             return plain(MODELS)
         if path.startswith("/v1/models/"):
+            if "/other" in path:
+                return plain({"id": "other@1", "root": "policy"})
             known = path.rpartition("/")[2] in [model["id"] for model in MODELS["data"]]
             return plain({"id": "x"}) if known else plain({"error": {"message": "no such model"}}, 404)
         self.learns_after = 1
@@ -103,6 +108,27 @@ def test_a_version_that_is_not_there_ends_it_before_anything_is_asked() -> None:
         with pytest.raises(Exception, match="no such model"):
             evaluate_policy(url=service.url, key="KEY", versions="0,7")
         assert not any(path == "/v1/chat/completions" for path, _, _ in service.requests)
+
+
+def test_a_version_of_another_name_is_refused_since_it_would_be_the_live_one() -> None:
+    with _serving() as service:
+        with pytest.raises(ConfigError, match="other@1 is no version, since other is not the policy's own name"):
+            evaluate_policy(url=service.url, key="KEY", model_name="other", versions="1")
+        assert not any(path == "/v1/chat/completions" for path, _, _ in service.requests)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ("conversation,coding,tool-use", r"checkpoint-latest is no policy: .*openclaw-rl versions lists them"),
+        ("conversation,maths", "--suite maths: no such thing; choose from conversation, coding, tool-use"),
+    ],
+)
+def test_the_flags_of_another_evaluation_script_are_read(tmp_path: Path, tasks: str, message: str) -> None:
+    arguments = ["eval", "--model-path", str(tmp_path / "checkpoint-latest"), "--eval-tasks", tasks]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert re.search(message, str(result.exception))
 
 
 @pytest.mark.parametrize(

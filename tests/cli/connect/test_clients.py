@@ -76,7 +76,16 @@ def test_openclaws_own_choices_are_kept() -> None:
     )
 
 
-def test_agents_with_a_model_of_their_own_are_named() -> None:
+@pytest.mark.parametrize(("context", "noted"), [(8192, True), (14_711, True), (14_712, False), (32_768, False)])
+def test_a_context_that_openclaws_own_prompt_fills_is_noted(context: int, noted: bool) -> None:
+    entry = {**PROVIDER, "models": [{**PROVIDER["models"][0], "contextWindow": context}]}
+    found = CLIENTS["openclaw"].wanted({}, ServiceAccess(url="http://u", key="k", provider=entry)).notes
+    said = [note for note in found if "context_length_exceeded" in note]
+    assert bool(said) == noted
+    assert not noted or f"the context has {context:,} tokens" in said[0]
+
+
+def test_agents_with_a_model_of_their_own_are_noted() -> None:
     entries: dict[str, dict[str, Any]] = {
         "main": {},
         "ours": {"model": "clawrl/policy"},

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from openclaw_rl.cli.checks.data_flows import data_flows
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.cli.service.supervisor import judge_engines
 from openclaw_rl.shared.errors import ConfigError
@@ -32,7 +33,7 @@ POLICY = str(EMBEDDED_POLICY)
 def started(tmp_path: Path, placed: Placement | None = None, **changes: Any) -> tuple[Settings, dict[str, list[str]]]:
     """The learner's settings and the command lines of the judges' engines, as `serve` would start them."""
     settings = Settings(data=tmp_path / "data", **changes)
-    judges = JudgeModels.from_settings(settings.judge)
+    judges = JudgeModels.from_settings(settings)
     if placed is None:
         plan = ServicePlan.from_settings(settings, ["learner"]).downloaded()
     else:
@@ -79,6 +80,28 @@ def test_judge_and_hint_model_share_an_engine_or_have_one_each(tmp_path: Path) -
     assert set(lines) == {"judge", "hint"} and apart.judge.hint_model.startswith(f"engine:{tmp_path}@http://127.0.0.1:")
     hints, lines = started(tmp_path, hint_model=POLICY)  # a folder alone
     assert set(lines) == {"hint"} and hints.judge.hint_model.startswith(f"engine:{POLICY}@http://127.0.0.1:")
+
+
+def test_a_teacher_of_its_own_has_an_engine_or_shares_the_judges(tmp_path: Path) -> None:
+    own, lines = started(tmp_path, method="topk", teacher=f"engine:{POLICY}")
+    assert set(lines) == {"teacher"} and own.learning.teacher.startswith(f"engine:{POLICY}@http://127.0.0.1:")
+    assert given(lines["teacher"], "--model") == POLICY
+    shared, lines = started(tmp_path, method="topk", teacher=f"engine:{POLICY}", judge=f"engine:{POLICY}")
+    assert set(lines) == {"judge"} and shared.learning.teacher == shared.judge.model
+    _, lines = started(tmp_path, method="topk", teacher="engine:http://elsewhere:1")
+    assert lines == {}
+    _, lines = started(tmp_path, method="topk", teacher=f"engine:{POLICY}", train=False)
+    assert lines == {}
+    with pytest.raises(ConfigError, match="teacher = '/no/such/model'"):
+        started(tmp_path, method="topk", teacher="engine:/no/such/model")
+
+
+def test_data_that_goes_to_a_teacher_elsewhere_is_listed() -> None:
+    there = Settings(method="topk", teacher=f"engine:{POLICY}@http://elsewhere:1")
+    (flow,) = data_flows(there, JudgeModels.from_settings(there).asked)
+    assert "to the teacher's engine at http://elsewhere:1; nothing is redacted first" in flow
+    here = Settings(method="topk", teacher=f"engine:{POLICY}@http://127.0.0.1:1")
+    assert not list(data_flows(here, JudgeModels.from_settings(here).asked))
 
 
 def test_a_folder_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:

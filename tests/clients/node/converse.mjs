@@ -65,7 +65,7 @@ async function refusal(call) {
 }
 
 const refused = [
-  await refusal(() => client.responses.create({ model: "gpt-unknown", input: "Hello." })),
+  await refusal(() => client.responses.create({ model: "policy@unknown", input: "Hello." })),
   await refusal(() => client.chat.completions.create({ model: "policy", messages: [] })),
 ];
 console.log(JSON.stringify({ chat: await chatConversation(), responses: await responsesConversation(), refused }));

@@ -13,7 +13,9 @@ from openclaw_rl.learner.judge.create import create
 from openclaw_rl.shared.errors import ConfigError, JudgeAway
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.sources import load, parse_flags
 from tests.learner.things import turn
+from tests.trainer_local.models.test_reward_model import write_classifier
 
 ASKED = turn(1, question="How much is 7 and 5?", answer="It is 12.")
 THANKS = NextState(turn_id=ASKED.turn_id, role="user", text="Thanks!")
@@ -190,3 +192,81 @@ async def test_a_reward_model_may_be_a_coroutine_or_a_judge_of_ours(tmp_path: Pa
     )
     assert (await create(Settings(custom_reward=str(file))).judge(ASKED, THANKS)).score == 0.0
     assert (await create(Settings(custom_reward=path(Own))).judge(ASKED, THANKS)).score == 0.25
+
+
+CLASSIFIER = """
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+
+class Classifier:
+    def __init__(self, model_path: str):
+        self.tokenizer = AutoTokenizer.from_pretrained(model_path)
+        self.model = AutoModelForSequenceClassification.from_pretrained(model_path, torch_dtype=torch.bfloat16).eval()
+
+    def score(self, prompt: str, response: str, next_state: str) -> float:
+        inputs = self.tokenizer(f"{prompt} / {response} / {next_state}", return_tensors="pt", truncation=True)
+        with torch.no_grad():
+            return torch.sigmoid(self.model(**inputs).logits.float())[0, 0].item()
+
+
+def get_reward_model(config):
+    return Classifier(config["prm_model_path"])
+"""
+
+
+@pytest.mark.parametrize("source", ["PRM_MODEL_PATH", "--rm-checkpoint", "--judge", "reward-model:"])
+async def test_a_reward_file_loads_the_classifier_that_the_service_was_given(tmp_path: Path, source: str) -> None:
+    folder = str(write_classifier(tmp_path / "rm"))
+    file = tmp_path / "custom_rm.py"
+    file.write_text(CLASSIFIER)
+    flags = ["--custom-rm-path", str(file)]
+    environ = {source: folder} if source.isupper() else {}
+    flags += [source, folder] if source.startswith("--") else []
+    flags += ["--judge", source + folder] if source.endswith(":") else []
+    settings, _ = load(parse_flags(flags), environ=environ, file=Path("/dev/null"))
+    judge = create(settings)
+    judgement = await judge.judge(ASKED, THANKS)
+    assert judgement.score is not None and -1 < judgement.score < 1, judgement.reason
+    other = await judge.judge(ASKED, NextState(turn_id=ASKED.turn_id, role="user", text="no no no, wrong"))
+    assert other.score != judgement.score  # the model was asked
+
+
+async def test_a_reward_file_without_the_path_that_it_needs_says_what_to_set(tmp_path: Path) -> None:
+    file = tmp_path / "custom_rm.py"
+    file.write_text(CLASSIFIER)
+    with pytest.raises(ConfigError, match="prm_model_path is not set; set PRM_MODEL_PATH"):
+        create(Settings(custom_reward=str(file)))
+
+
+COMPUTE = """
+class CustomRewardModel:
+    def __init__(self, checkpoint_path: str):
+        self.path = checkpoint_path
+
+    def compute_reward(self, prompt: str, response: str, next_feedback: str) -> float:
+        return 0.75 if self.path == "/models/prm" and next_feedback == "Thanks!" else 0.0
+
+    def batch_compute_rewards(self, batch_data):
+        raise AssertionError("turns are scored one by one")
+"""
+
+
+async def test_a_class_with_compute_reward_is_made_from_its_checkpoint(tmp_path: Path) -> None:
+    file = tmp_path / "custom_reward.py"
+    file.write_text(COMPUTE)
+    for name in (str(file), f"{file}:CustomRewardModel"):
+        flags = parse_flags(["--custom-rm-path", name, "--rm-checkpoint", "/models/prm"])
+        settings, _ = load(flags, environ={}, file=Path("/dev/null"))
+        assert (await create(settings).judge(ASKED, THANKS)).score == 0.5
+    with pytest.raises(ConfigError, match=r"cannot be made: KeyError: .*set PRM_MODEL_PATH"):
+        create(Settings(custom_reward=str(file)))
+
+
+def test_a_reward_file_with_neither_name_says_how_to_name_its_class(tmp_path: Path) -> None:
+    file = tmp_path / "custom_reward.py"
+    file.write_text("class Mine: pass\n")
+    with pytest.raises(
+        ConfigError, match=r"no 'get_reward_model'; .*a class of yours is named as .*custom_reward.py:CLASS"
+    ):
+        create(Settings(custom_reward=str(file)))

@@ -45,13 +45,13 @@ async def test_the_scripted_model_sees_request_answer_and_reaction_with_its_role
     assert request["temperature"] == 0.3
 
 
-async def test_more_than_half_of_the_scripted_votes_decide(model: ScriptedModel, judge: Judges) -> None:
+async def test_the_most_frequent_score_of_the_scripted_votes_decides(model: ScriptedModel, judge: Judges) -> None:
     model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
     assert (await judge(votes=3).judge(ASKED, COMPLAINT)).score == -1.0
     model.script = [r"\boxed{-1}", r"\boxed{1}"]
     split = await judge(votes=2).judge(ASKED, COMPLAINT)
     assert split.score == 0.0
-    assert split.reason == "2 of 2 votes valid: 1 for +1, 1 for -1; no score has more than half of them"
+    assert split.reason == "2 of 2 votes valid: 1 for +1, 1 for -1; a tie, which scores 0"
     model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
     assert (await judge(votes=3, judge_threshold=0.7).judge(ASKED, COMPLAINT)).score == 0.0
 
@@ -147,11 +147,18 @@ async def test_a_tool_result_gives_no_hint_whatever_the_scripted_model_says(
     assert (judgement.score, judgement.hint) == (-1.0, None)
 
 
-async def test_one_scripted_yes_among_three_is_no_hint(model: ScriptedModel, judge: Judges) -> None:
+async def test_one_scripted_yes_among_three_is_a_hint(model: ScriptedModel, judge: Judges) -> None:
     model.script = ["\\boxed{-1} [HINT]Write without bold.[/HINT]", r"\boxed{-1}", r"\boxed{-1}"]
     judgement = await judge(votes=3, judge_concurrency=1).judge(ASKED, COMPLAINT)
+    assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, "Write without bold.", "longest")
+
+
+async def test_a_scripted_hint_of_ten_characters_is_dropped(model: ScriptedModel, judge: Judges) -> None:
+    model.script = ["\\boxed{-1} [HINT]No tables.[/HINT]"]
+    judgement = await judge().judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, None, "none")
-    assert "1 of 3 valid votes propose a hint, too few for one" in judgement.reason
+    assert "hints shorter than 11 characters were dropped" in judgement.reason
+    assert judgement.votes[0].hint == "No tables."
 
 
 async def test_a_prompt_of_ones_own_is_asked_and_recorded_by_content(
@@ -190,14 +197,15 @@ async def test_the_scripted_hint_model_is_asked_where_the_score_is_not_positive(
     assert (failed.hint, len(model.requests)) == (None, 4)
 
 
-async def test_scripted_hint_votes_that_fail_or_decline_make_no_hint(model: ScriptedModel, judge: Judges) -> None:
+async def test_one_scripted_hint_among_votes_that_fail_or_decline_is_taken(model: ScriptedModel, judge: Judges) -> None:
     asking = judge(hint_model=f"openai/hints@{model.url}", votes=3, judge_concurrency=1)
-    model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Be short.[/HINT]", "It was only wrong. [NO HINT]", "No idea."]
-    split = await asking.judge(ASKED, COMPLAINT)
-    assert (split.score, split.hint) == (-1.0, None)
-    assert "1 of 3 hint votes failed" in split.reason and "1 of 2 valid votes propose a hint" in split.reason
-    model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Be short.[/HINT]", "No idea.", "No idea."]
-    assert (await asking.judge(ASKED, COMPLAINT)).hint == "Be short."
+    model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Keep it short.[/HINT]", "It was only wrong. [NO HINT]", "No idea."]
+    judged = await asking.judge(ASKED, COMPLAINT)
+    assert (judged.score, judged.hint) == (-1.0, "Keep it short.")
+    assert "1 of 3 hint votes failed" in judged.reason
+    model.script = [r"\boxed{-1}"] * 3 + ["[NO HINT]", "No idea.", "No idea."]
+    judged = await asking.judge(ASKED, COMPLAINT)
+    assert (judged.hint, judged.selection) == (None, "none") and "2 of 3 hint votes failed" in judged.reason
 
 
 async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedModel, judge: Judges) -> None:
@@ -205,7 +213,7 @@ async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedMode
     asking = judge(judge="rules", hint_model=f"openai/hints@{model.url}")
     judgement = await asking.judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.judge) == (-1.0, "Use no bold type.", "rules")
-    assert judgement.prompt_version == "rules-v3+hint-v1"
+    assert judgement.prompt_version == "rules-v4+hint-v1"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.judge.selection import Selector, overlap
+from openclaw_rl.learner.judge.selection import Selector, candidates_of, overlap
 from openclaw_rl.learner.rollouts.rehearsal import hinted_prompt
 from openclaw_rl.shared.backends import create_engine
 from openclaw_rl.shared.engine.protocol import Engine as EngineProtocol
@@ -21,7 +21,7 @@ from openclaw_rl.shared.settings.settings import Settings
 from tests.learner.things import ready, turn
 from tests.processes import Engine, run_engine
 
-HINTS = ["Use no bold type.", "Be brief.", "Write as if you spoke to a friend, please."]
+HINTS = ["Use no bold type.", "Be very brief.", "Write as if you spoke to a friend, please."]
 
 
 def votes(*hints: str | None, failed: int = 0) -> list[Vote]:
@@ -57,16 +57,30 @@ def selector(way: str, engine: Any = None, prompter: Prompter | None = None, **c
     return Selector(Settings(hint_selection=way, **changes), engine, lazy)  # type: ignore[arg-type]
 
 
-async def test_more_than_half_of_the_valid_votes_must_propose_one() -> None:
+async def test_one_vote_with_a_hint_is_enough() -> None:
     one, two, three = HINTS
     choose = selector("longest").choose
     assert (await choose(turn(1), votes())).hint is None
     assert (await choose(turn(1), votes(None, None, failed=3))).hint is None
-    split = await choose(turn(1), votes(one, None))
-    assert split.hint is None and split.selection == "none" and "1 of 2" in split.reason
-    assert (await choose(turn(1), votes(one, failed=2))).hint == one  # failures count neither way
+    assert (await choose(turn(1), votes(one, None, None))).hint == one
+    assert (await choose(turn(1), votes(None, one, failed=2))).hint == one
     assert (await choose(turn(1), votes(two, three, None))).hint == three
-    assert (await selector("longest", judge_threshold=0.7).choose(turn(1), votes(two, three, None))).hint is None
+    failed = [Vote(hint=one, failure="late"), *votes(None)]
+    assert (await choose(turn(1), failed)).hint is None
+
+
+def test_candidates_are_distinct_and_come_shortest_first() -> None:
+    one, two, three = HINTS
+    assert candidates_of(votes(three, one, None, f" {one} ", two, three, failed=1)) == [two, one, three]
+    same = ["Ask first, please.", "Use no bold font.", "Name your sources."]
+    assert candidates_of(votes(*same)) == [same[1], same[0], same[2]]  # equal lengths keep the order of the votes
+
+
+async def test_hints_of_ten_characters_or_less_are_dropped() -> None:
+    assert candidates_of(votes("Be brief.", "No tables.", "No tables!!", "不要用表格")) == ["No tables!!"]
+    assert candidates_of(votes("请不要用表格")) == ["请不要用表格"]  # six characters, as wide as twelve
+    dropped = await selector("shortest").choose(turn(1), votes("Be brief."))
+    assert (dropped.hint, dropped.selection) == (None, "none") and "shorter than 11" in dropped.reason
 
 
 async def test_longest_shortest_and_the_token_wise_choice() -> None:
@@ -75,7 +89,9 @@ async def test_longest_shortest_and_the_token_wise_choice() -> None:
     shortest = await selector("shortest").choose(turn(1), votes(*HINTS))
     assert (shortest.hint, shortest.selection) == (HINTS[1], "shortest")
     each = await selector("overlap-token").choose(turn(1), votes(*HINTS))
-    assert (each.hint, each.selection) == (HINTS[2], "overlap-token") and "each token" in each.reason
+    assert (each.hint, each.selection) == (HINTS[1], "overlap-token") and "each token" in each.reason
+    four = [*HINTS, "A fourth one, and the longest of them all by far."]
+    assert (await selector("longest").choose(turn(1), votes(*four))).hint == four[3]
 
 
 async def test_the_hint_whose_likeliest_tokens_a_scripted_engine_shares_most_is_taken(prompter: Prompter) -> None:
@@ -91,7 +107,7 @@ async def test_the_hint_whose_likeliest_tokens_a_scripted_engine_shares_most_is_
     engine = ScoringEngine(top_logprobs)
     found = await selector("overlap-sequence", engine, prompter, select_k=2).choose(made, votes(*HINTS))
     assert (found.hint, found.selection) == (HINTS[1], "overlap-sequence")
-    assert found.reason == "tokens in common, by hint: 1, 5, 3"
+    assert found.reason == "tokens in common, by hint: 5, 1, 3"  # shortest first
     assert [(version, top_k) for _, version, top_k, _ in engine.asked] == [(3, 2), (0, 2), (0, 2), (0, 2)]
     assert {priority for *_, priority in engine.asked} == {Priority.JUDGE}
 
@@ -102,7 +118,7 @@ async def test_at_most_three_distinct_hints_are_compared_and_one_needs_no_engine
     engine = ScoringEngine({ids: [[1], [2], [3]] for ids in prompts})
     four = [HINTS[0], HINTS[0], *HINTS[1:], "A fourth one that no one asks about, the longest of them all by far."]
     found = await selector("overlap-sequence", engine, prompter).choose(made, votes(*four))
-    assert found.hint == HINTS[2]  # all overlap alike: the longest of those compared
+    assert found.hint == HINTS[1]  # all overlap alike: the shortest
     assert len(engine.asked) == 4
     engine.asked.clear()
     alone = await selector("overlap-sequence", engine, prompter).choose(made, votes(HINTS[0], HINTS[0]))
@@ -119,14 +135,12 @@ async def test_a_version_that_a_scripted_engine_has_no_more_gives_way_to_the_liv
 
 
 @pytest.mark.parametrize("case", ["no engine", "cannot score"])
-async def test_without_a_comparison_the_longest_hint_is_taken_and_the_reason_recorded(
-    case: str, prompter: Prompter
-) -> None:
+async def test_without_a_comparison_the_shortest_is_taken_with_the_reason(case: str, prompter: Prompter) -> None:
     made = made_turn(prompter)
     engine = None if case == "no engine" else ScoringEngine({}, missing=[3, None] if case == "cannot score" else ())
     found = await selector("overlap-sequence", engine, prompter).choose(made, votes(*HINTS))
-    assert (found.hint, found.selection) == (HINTS[2], "longest")
-    assert found.reason.startswith("overlap-sequence was not possible, so the longest hint: ")
+    assert (found.hint, found.selection) == (HINTS[1], "shortest")
+    assert found.reason.startswith("overlap-sequence was not possible, so the shortest hint: ")
 
 
 def test_overlaps_are_summed_over_positions() -> None:
@@ -153,7 +167,8 @@ async def test_a_real_engine_tells_the_overlaps(engine_server: Engine, prompter:
         assert found.selection == "overlap-sequence"
         student = await engine.score(list(made.prompt_ids), [309, 310, 311], version=0, top_k=4)
         counts = []
-        for hint in HINTS:
+        shortest_first = sorted(HINTS, key=len)
+        for hint in shortest_first:
             teacher = await engine.score(hinted_prompt(prompter, made, hint), [309, 310, 311], version=0, top_k=4)
             counts.append(
                 sum(
@@ -162,6 +177,6 @@ async def test_a_real_engine_tells_the_overlaps(engine_server: Engine, prompter:
                 )
             )
         assert found.reason == f"tokens in common, by hint: {counts[0]}, {counts[1]}, {counts[2]}"
-        assert found.hint in [hint for hint, count in zip(HINTS, counts, strict=True) if count == max(counts)]
+        assert found.hint == shortest_first[counts.index(max(counts))]
     finally:
         await engine.close()

@@ -17,6 +17,7 @@ from openclaw_rl.shared.rendering.prompter import Prompter
 from tests.fixtures.openclaw import TOOLS, tool
 from tests.processes import Proxy
 from tests.proxy.scripted_engine import scripted_service
+from tests.shared.call_forms import CALL_FORMS, form_folder
 from tests.shared.tiny_tokenizers import family_folder
 
 HELLO = [{"role": "user", "content": "Look into notes.txt"}]
@@ -92,6 +93,20 @@ async def test_offered_calls_next_to_an_invented_one_stay_calls_by_a_scripted_en
             assert reply["calls"] == [read, read] and reply["finish"] == "tool_calls"
             assert reply["content"] == content
             assert [call["name"] for call in reply["turn"].answer["tool_calls"]] == ["read", "read"]
+
+
+@pytest.mark.parametrize("name", sorted(CALL_FORMS))
+async def test_calls_of_every_form_reach_the_client_and_invented_ones_are_text_by_a_scripted_engine(
+    name: str, tmp_path: Path
+) -> None:
+    says = CALL_FORMS[name].call
+    for reply in await ask(says(("read", "notes.txt")), form_folder(name), tmp_path):
+        assert reply["calls"] == [("read", '{"path": "notes.txt"}')]
+        assert (reply["content"], reply["finish"], reply["turn"].untrainable) == ("", "tool_calls", "")
+    for reply in await ask(says(("cat_file", "notes.txt")), form_folder(name), tmp_path / "invented"):
+        assert (reply["calls"], reply["finish"]) == ([], "stop")
+        assert '{"name": "cat_file", "arguments": {"path": "notes.txt"}}' in reply["content"]
+        assert "'cat_file', not among the tools" in reply["turn"].error
 
 
 async def test_an_invented_call_that_is_cut_off_stays_cut_off_by_a_scripted_engine(

@@ -181,7 +181,7 @@ def test_control_requests_that_make_no_sense(
 
 def test_an_unknown_id_is_answered_with_404(service: Proxy) -> None:
     with service.client() as client:
-        for path in ("/rl/turns/turn_x", "/rl/turns/chatcmpl-x", "/rl/sessions/unknown", "/v1/models/other"):
+        for path in ("/rl/turns/turn_x", "/rl/turns/chatcmpl-x", "/rl/sessions/unknown", "/v1/models/policy@99"):
             assert client.get(path).status_code == 404, path
         assert client.delete("/rl/sessions/unknown").status_code == 404
         assert client.get("/rl/sessions?limit=x").status_code == 400

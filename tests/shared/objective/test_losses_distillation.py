@@ -80,6 +80,16 @@ def test_advantages_of_selected_tokens_are_clipped_and_weighted() -> None:
     assert losses.select_advantages(tensor(old).log(), tensor(teacher).log(), 1.0).tolist() == [pytest.approx(by_hand)]
 
 
+def test_advantages_over_a_support_set_weigh_its_tokens_alone() -> None:
+    old, teacher = tensor((0.4, 0.2, 0.1), (0.4, 0.2, 0.1)).log(), tensor((0.6, 0.19, 0.01), (0.6, 0.19, 0.01)).log()
+    support = losses.contained(torch.tensor([[7, 8, 9], [7, 8, 9]]), torch.tensor([[9, 1, 7], [1, 2, 3]]))
+    found = losses.select_advantages(old, teacher, 1.0, support)
+    # Of 0.4 and 0.1 the shares are 0.8 and 0.2; log(0.01 / 0.1) is clipped to -1. The second row has no common token.
+    assert found.tolist() == [pytest.approx([0.8 * math.log(1.5), 0.0, -0.2]), [0.0, 0.0, 0.0]]
+    loss = losses.select_loss(old, old, found, clip_low=0.2, clip_high=0.28)
+    assert loss.tolist() == pytest.approx([0.2 - 0.8 * math.log(1.5), 0.0])
+
+
 @pytest.mark.parametrize(
     ("ratio", "advantage", "loss", "gradient"),
     [

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from openclaw_rl.shared.objective.terms import hinted_prompts, hints_of, needs_base, needs_old, signal, terms_of
+from openclaw_rl.shared.objective.terms import (
+    hinted_prompts,
+    hints_of,
+    needs_base,
+    needs_old,
+    selects_tokens,
+    signal,
+    terms_of,
+)
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 
@@ -77,3 +85,8 @@ def test_the_policy_before_the_step_is_asked_for_what_is_selected_or_compared_by
     assert needs_old(two, Recipe(hint_selection="overlap-token", select_k=6)) == 6
     assert needs_old(two, Recipe(distillation="select", hint_selection="overlap-token", select_k=6)) == 6
     assert needs_old(PLAIN, Recipe(distillation="select")) == 0
+    assert needs_old(TURN, Recipe(distillation="select", select_from="overlap", select_k=3)) == 3
+    # At the teacher's tokens the policy is asked once they are known.
+    teachers = Recipe(distillation="select", select_from="teacher", hint_selection="overlap-token", select_k=6)
+    assert (needs_old(TURN, teachers), needs_old(two, teachers)) == (0, 6)
+    assert selects_tokens(TURN, teachers) and not selects_tokens(PLAIN, teachers)

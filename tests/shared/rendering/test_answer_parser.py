@@ -281,6 +281,14 @@ def test_an_answer_that_begins_inside_a_forced_call() -> None:
     assert calls(answer) == [("a", {"x": 1})]
 
 
+def test_white_space_before_text_is_no_stop_but_begins_one_after_a_call() -> None:
+    called = call("a", "{}")
+    answer = read(f"\n{called}\n{called}\n\nUser: And", stop=["\n", "\nUser:"])
+    assert (len(answer.tool_calls), answer.content) == (2, "")
+    answer = read(f"{called}\nOne.\nTwo.", stop=["\n"])
+    assert (len(answer.tool_calls), answer.content) == (1, "One.")
+
+
 @pytest.mark.parametrize("ids_of", [encode, byte_by_byte])
 def test_a_stop_string_over_several_tokens_ends_the_answer(ids_of: object) -> None:
     ids = ids_of("One STO, two STOP three")  # type: ignore[operator]

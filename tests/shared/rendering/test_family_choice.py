@@ -136,7 +136,7 @@ def test_text_from_outside_cannot_become_a_control_token(kind: str, tmp_path: Pa
 
 
 def test_tools_are_refused_where_the_template_has_no_place_for_them(tmp_path: Path) -> None:
-    prompter = Prompter(chatml(tmp_path, CHATML))
+    prompter = Prompter(chatml(tmp_path, CHATML), tools="template")
     with pytest.raises(BadRequest, match="no place for tools") as refused:
         prompter.render(chat(user(), tools=TOOLS))
     assert refused.value.param == "tools"
@@ -145,7 +145,7 @@ def test_tools_are_refused_where_the_template_has_no_place_for_them(tmp_path: Pa
 
 def test_a_call_cannot_be_required_of_a_model_without_a_grammar_for_calls(tmp_path: Path) -> None:
     template = HERMES_LIKE.replace("<tool_call>", "CALL ").replace("</tool_call>", "")
-    prompter = Prompter(chatml(tmp_path, template))
+    prompter = Prompter(chatml(tmp_path, template), tools="template")
     assert answer_to(prompter, chat(user(), tools=TOOLS), "CALL read<|im_end|>").content == "CALL read"
     with pytest.raises(BadRequest, match="no grammar for calls") as refused:
         prompter.render(chat(user(), tools=TOOLS, tool_choice="required"))
@@ -168,8 +168,10 @@ def test_without_a_template_a_person_has_to_say_plain(tmp_path: Path) -> None:
     assert prompter.decode(prompter.render(asked).ids()) == "Be brief.\n\nUser: How many baskets?\nAssistant:"
     for ending in ("\nUser: And", "\nAssistant: And"):
         assert answer_to(prompter, asked, f" Ninety.{ending}").content == "Ninety."
-    with pytest.raises(BadRequest, match="no place for tools"):
-        prompter.render(chat(user(), tools=TOOLS))
+    text = prompter.decode(prompter.render(chat(user(), tools=TOOLS)).ids())
+    assert text.startswith("# Tools\n") and text.endswith("\n\nUser: How many baskets?\nAssistant:")
+    called = answer_to(prompter, chat(user(), tools=TOOLS), '<tool_call>{"name": "read"}</tool_call>\nUser: And')
+    assert ([call.name for call in called.tool_calls], called.content) == (["read"], "")
 
 
 def test_plain_text_starts_and_ends_with_the_tokens_of_the_tokenizer(tmp_path: Path) -> None:

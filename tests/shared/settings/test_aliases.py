@@ -6,8 +6,8 @@ import pytest
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.settings import SETTINGS
-from openclaw_rl.shared.settings.sources import load, parse_flags
+from openclaw_rl.shared.settings.settings import SETTINGS, to_environment
+from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +75,7 @@ def test_variables_of_other_systems(variable: str, value: str, setting: str, mea
         ("--rollout-batch-size 4", "batch_size", 4),
         ("--prm-m 3", "votes", 3),
         ("--majority-vote-n=3", "votes", 3),
+        ("--distill-subset-mode teacher", "select_from", "teacher"),
         ("--majority-vote-threshold 0.6", "judge_threshold", 0.6),
         ("--num-judge-workers 2", "judge_concurrency", 2),
         ("--num-judges 3", "votes", 3),
@@ -117,6 +118,47 @@ def test_two_aliases_that_disagree_are_an_error_naming_both() -> None:
         load({"rollout-batch-size": "8"}, environ={"BATCH_SIZE": "4"})
 
 
+@pytest.mark.parametrize(
+    ("environ", "judge", "hints"),
+    [
+        ({"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j"}, "p", "j"),
+        ({"PRM_MODEL_PATH": "j", "JUDGE_MODEL_PATH": "j"}, "j", ""),
+        ({"JUDGE_MODEL_PATH": "j"}, "j", ""),
+        ({"PRM_MODEL_PATH": "p"}, "p", ""),
+        ({"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_HINT_MODEL": "own"}, "p", "own"),
+        ({"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_JUDGE": "own"}, "own", "j"),
+        ({"JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_JUDGE": "own"}, "own", ""),
+        ({"JUDGE_MODEL_PATH": "j", "hint_extraction_model": "h"}, "j", "h"),
+        ({"JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_CUSTOM_REWARD": "./rm.py"}, "rules", "j"),
+    ],
+)
+def test_two_models_score_and_write_hints(environ: dict[str, str], judge: str, hints: str) -> None:
+    found = load(environ=environ)[0].judge
+    assert (found.model, found.hint_model) == (judge, hints)
+
+
+def test_a_judge_next_to_a_reward_flag_writes_the_hints() -> None:
+    environ = {"JUDGE_MODEL_PATH": "j"}
+    settings, sources = load(parse_flags(["--rm-checkpoint", "p"]), environ=environ)
+    assert (settings.judge.model, settings.judge.hint_model) == ("p", "j")
+    assert (sources["judge"], sources["hint_model"]) == ("--rm-checkpoint (alias)", "JUDGE_MODEL_PATH (alias)")
+    settings, _ = load(parse_flags(["--custom-rm-path", "./rm.py"]), environ=environ)
+    assert (settings.judge.custom_reward, settings.judge.hint_model) == ("./rm.py", "j")
+
+
+def test_two_models_for_hints_disagree() -> None:
+    environ = {"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "HINT_EXTRACTION_MODEL": "h"}
+    with pytest.raises(ConfigError, match=r"JUDGE_MODEL_PATH = j and .*both mean hint_model and disagree") as caught:
+        load(environ=environ)
+    assert "HINT_EXTRACTION_MODEL = h" in str(caught.value)
+
+
+def test_children_read_the_same_two_models() -> None:
+    environ = {"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "LORA_RANK": "4"}
+    settings, _ = load(environ=environ)
+    assert load(environ=environ | to_environment(settings))[0] == settings
+
+
 def test_a_provider_has_one_address() -> None:
     with pytest.raises(ConfigError, match="TINKER_BASE_URL = http://a and TINKER_ENDPOINT = http://b both mean tinker"):
         load(environ={"TINKER_BASE_URL": "http://a", "TINKER_ENDPOINT": "http://b"})
@@ -144,9 +186,9 @@ def test_a_flag_without_counterpart_is_answered_in_one_line() -> None:
 def test_a_variable_without_counterpart_is_noted_and_the_service_starts() -> None:
     environ = {"PARALLEL_ENVS": "8", "HF_TOKEN": "k"}
     assert load(environ=environ)[0] == load(environ={})[0]
-    (line,) = aliases.notes(environ)
+    (line,) = notes(environ=environ)
     assert line.startswith("PARALLEL_ENVS has no counterpart here: ")
-    assert len(aliases.notes(environ, quiet=True)) == 2
+    assert len(notes(environ=environ, quiet=True)) == 2
 
 
 def test_gpus_are_counted_by_the_names_that_people_have() -> None:
@@ -157,11 +199,13 @@ def test_gpus_are_counted_by_the_names_that_people_have() -> None:
 def test_every_entry_either_maps_to_settings_that_exist_or_says_what_to_use() -> None:
     for alias in aliases.ALIASES:
         assert bool(alias.settings) != bool(alias.instead)
-        assert set(alias.settings) <= set(SETTINGS)
-        assert alias.environment or alias.flags or alias.keys
+        assert {*alias.settings, *alias.next_to} | ({alias.second} - {""}) <= set(SETTINGS)
+        assert alias.environment or alias.flags or alias.keys or alias.tables
 
 
 def test_no_name_stands_for_two_things() -> None:
-    names = [name for alias in aliases.ALIASES for name in (*alias.environment, *alias.flags, *alias.keys)]
+    names = [
+        name for alias in aliases.ALIASES for name in (*alias.environment, *alias.flags, *alias.keys, *alias.tables)
+    ]
     assert len(names) == len(set(names))
     assert not set(names) & set(SETTINGS)

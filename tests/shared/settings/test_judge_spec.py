@@ -8,7 +8,7 @@ from openclaw_rl.shared.settings.settings import Settings
 
 
 def models(**settings: str) -> JudgeModels:
-    return JudgeModels.from_settings(Settings(**settings).judge)
+    return JudgeModels.from_settings(Settings(**settings))
 
 
 @pytest.mark.parametrize("name", ["rules", "reward-model:rm", "mine:Judge"])

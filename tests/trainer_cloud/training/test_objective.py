@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
 from tests.trainer_cloud.both import Found, World, make_world
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
@@ -59,6 +59,12 @@ EXACT = {
     "topk of one token": {"method": "topk", "distillation": "topk", "topk": 1},
     "topk, live teacher": {"method": "topk", "distillation": "topk", "topk": 7, "teacher": "live"},
     "select": {"method": "topk-select", "distillation": "select", "rewards": "all", "select_k": 3},
+    "binary, mean over samples": {"distillation": "none", "rewards": "all", "aggregation": "sample"},
+    "combined, mean over samples": {"distillation": "token", "rewards": "all", "aggregation": "sample"},
+    "topk, mean over samples": {"distillation": "topk", "topk": 7, "aggregation": "sample"},
+    "select, mean over samples": {"distillation": "select", "rewards": "all", "select_k": 3, "aggregation": "sample"},
+    "select of the teacher": {"distillation": "select", "select_k": 3, "select_from": "teacher"},
+    "select of both": {"distillation": "select", "select_k": 5, "select_from": "overlap"},
     "select, narrow": {"distillation": "select", "advantage_clip": 0.3, "clip_low": 0.01, "clip_high": 0.01},
 }
 
@@ -74,6 +80,36 @@ async def test_the_gradient_is_that_of_the_local_trainer(world: World, kind: str
     assert found.metrics["samples/left_out"] == 0
 
 
+OTHER_TEACHER = {
+    "combined": {"distillation": "token", "rewards": "all"},
+    "topk": {"distillation": "topk", "topk": 7},
+    "select of the teacher": {"distillation": "select", "select_k": 3, "select_from": "teacher"},
+    "select of both": {"distillation": "select", "select_k": 5, "select_from": "overlap"},
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TEACHER, ids=str)
+async def test_a_teacher_behind_an_engine_teaches_as_with_the_local_trainer(world: World, kind: str) -> None:
+    recipe = Recipe(teacher="engine:http://elsewhere", **OTHER_TEACHER[kind])
+    samples = []
+    for one in SAMPLES:
+        taught = None
+        if one.hinted_prompts:
+            text = torch.tensor([[*one.hinted_prompts[0], *one.response_ids]])
+            start = len(one.hinted_prompts[0]) - 1
+            rows = torch.log_softmax(world.base(input_ids=text).logits[0, start:-1].detach(), dim=-1)
+            sampled = [float(row[token]) for row, token in zip(rows, one.response_ids, strict=True)]
+            best = [row.topk(8) for row in rows]
+            top = [list(zip(one.values.tolist(), one.indices.tolist(), strict=True)) for one in best]
+            taught = TeacherScores(sampled, top)
+        samples.append(replace(on_policy(world, one, 0.6), taught=taught))
+    found, wanted = await world.cloud(samples, recipe), world.local(samples, recipe)
+    assert off(found, wanted) < 1e-5
+    base = recipe.replace(teacher="base")
+    plainly = [replace(one, taught=None) for one in samples]
+    assert found.metrics["loss/total"] == pytest.approx(world.local(plainly, base).metrics["loss/total"], rel=1e-4)
+
+
 WHOLE = {
     "rehearse": {"w_opd": 0.5, "w_anchor": 0.3},
     "anchors alone": {"distillation": "none", "rewards": "none"},
@@ -81,6 +117,18 @@ WHOLE = {
     "one hint a token": {"hint_selection": "overlap-token", "select_k": 8},
     "one hint a token, by tokens": {"distillation": "token", "rewards": "all", "hint_selection": "overlap-token"},
     "one hint a token, selected": {"distillation": "select", "select_k": 5, "hint_selection": "overlap-token"},
+    "one hint a token, selected of the teacher": {
+        "distillation": "select",
+        "select_k": 5,
+        "select_from": "teacher",
+        "hint_selection": "overlap-token",
+    },
+    "one hint a token, selected of both": {
+        "distillation": "select",
+        "select_k": 5,
+        "select_from": "overlap",
+        "hint_selection": "overlap-token",
+    },
     "kl and entropy": {"kl_base": 0.3, "entropy": 0.05, "w_opd": 0.1},
     "entropy alone": {"distillation": "none", "rewards": "all", "entropy": 0.3, "w_anchor": 0.0},
     "colder teacher": {"distillation": "topk", "teacher_temperature": 0.7},

@@ -81,9 +81,15 @@ async def test_as_many_tokens_as_there_are_is_the_whole_vocabulary(moved: Moved)
         assert metrics["loss/distill"] == pytest.approx(whole["loss/distill"], rel=1e-3)
 
 
-def selected(old: list[float], target: list[float], now: list[float], count: int, bound: float) -> float:
+def selected(
+    old: list[float], target: list[float], now: list[float], count: int, bound: float, source: str = "student"
+) -> float:
     """The published formula for one token, with its own widths of the clip."""
-    ids = plain.likeliest(old, count)
+    sets = {"student": plain.likeliest(old, count), "teacher": plain.likeliest(target, count)}
+    sets["overlap"] = [token for token in sets["student"] if token in sets["teacher"]]
+    ids = sets[source]
+    if not ids:
+        return 0.0
     shares = [math.exp(value) for value in plain.normalised([old[token] for token in ids])]
     total = 0.0
     for token, share in zip(ids, shares, strict=True):
@@ -104,6 +110,47 @@ async def test_clipped_differences_of_the_likeliest_tokens(moved: Moved, tmp_pat
             second.append(selected(mine, target, later, 3, 0.4))
     assert (await moved.metrics(UNEVEN, **recipe))["loss/distill"] == close(average(first))
     assert (await moved.metrics(UNEVEN, epochs=2, **recipe))["loss/distill"] == close(average(second))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("source", ["student", "teacher", "overlap"])
+async def test_the_support_set_is_the_students_the_teachers_or_what_both_have(
+    moved: Moved, tmp_path: Path, source: str, several: bool
+) -> None:
+    samples = UNEVEN if several else [replace(one, hinted_prompts=one.hinted_prompts[:1]) for one in UNEVEN]
+    recipe = {"distillation": "select", "select_k": 5, "select_from": source, "kl_base": 0.2}
+    after = await moved.after(samples, tmp_path / "after", **recipe)
+    first, second, sizes = [], [], []
+    for one in samples:
+        now = plain.log_probs(after, one.prompt_ids, one.response_ids)
+        for mine, target, later in zip(student(moved, one), teacher(moved.base, one), now, strict=True):
+            first.append(selected(mine, target, mine, 5, 1.0, source))
+            second.append(selected(mine, target, later, 5, 1.0, source))
+            sizes.append(len(set(plain.likeliest(mine, 5)) & set(plain.likeliest(target, 5))))
+    assert len(set(sizes)) > 1, "the sets must differ"
+    assert (await moved.metrics(samples, **recipe))["loss/distill"] == close(average(first))
+    assert (await moved.metrics(samples, epochs=2, **recipe))["loss/distill"] == close(average(second))
+
+
+async def test_the_published_hybrid_is_a_mean_over_answers_with_one_denominator(moved: Moved) -> None:
+    hinted = sample(1, hints=1, response=5, reward=1.0)
+    rewarded = [sample(2, hints=0, response=1, reward=-1.0), sample(3, hints=0, response=7, reward=1.0)]
+    recipe = {"distillation": "select", "rewards": "all", "aggregation": "sample", "select_k": 3, "w_opd": 0.5}
+    metrics = await moved.metrics([hinted, *rewarded], **recipe)
+    taught = [
+        selected(mine, target, mine, 3, 1.0)
+        for mine, target in zip(student(moved, hinted), teacher(moved.base, hinted), strict=True)
+    ]
+    verdicts = []
+    for one in (hinted, *rewarded):
+        mine = plain.sampled(student(moved, one), one.response_ids)
+        values = [
+            plain.ppo(one.reward or 0.0, math.exp(now - then)) for now, then in zip(mine, one.logprobs, strict=True)
+        ]
+        verdicts.append(average(values))
+    assert metrics["loss/distill"] == close(0.5 * average(taught) / 3)
+    assert metrics["loss/binary"] == close(average(verdicts))
+    assert metrics["loss/total"] == close(0.5 * average(taught) / 3 + average(verdicts))
 
 
 async def test_each_token_takes_the_hint_that_is_most_like_the_policy(moved: Moved) -> None:
@@ -204,6 +251,9 @@ KINDS = [
     {"distillation": "topk", "topk": 5, "topk_from": "student"},
     {"distillation": "select", "rewards": "all", "kl_base": 0.1},
     {"distillation": "none", "rewards": "all"},
+    {"distillation": "select", "rewards": "all", "aggregation": "sample"},
+    {"distillation": "select", "select_from": "teacher", "hint_selection": "overlap-token", "kl_base": 0.1},
+    {"distillation": "select", "select_from": "overlap", "hint_selection": "overlap-token"},
 ]
 
 
@@ -211,10 +261,11 @@ KINDS = [
 async def test_rows_of_different_length_count_together_as_they_do_alone(moved: Moved, kind: dict[str, Any]) -> None:
     samples = [replace(one, reward=reward) for one, reward in zip(UNEVEN, (1.0, -1.0, 0.5), strict=True)]
     together = await moved.metrics(samples, **kind)
+    sizes = [1 if "aggregation" in kind else len(one.response_ids) for one in samples]
     weighted = 0.0
-    for one in samples:
-        weighted += len(one.response_ids) * (await moved.metrics([one], **kind))["loss/total"]
-    assert together["loss/total"] == close(weighted / sum(len(one.response_ids) for one in samples))
+    for one, size in zip(samples, sizes, strict=True):
+        weighted += size * (await moved.metrics([one], **kind))["loss/total"]
+    assert together["loss/total"] == close(weighted / sum(sizes))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -250,3 +301,27 @@ async def test_a_batch_of_one_token_trains_under_every_kind(moved: Moved) -> Non
     for kind in KINDS:
         metrics = await moved.metrics([one], **kind)
         assert metrics["weights/change"] > 0, kind
+
+
+OTHERS_LOSS = """
+import torch
+
+def compute_loss(policy_logits, reference_logits, rewards, advantages, config):
+    ratio = torch.exp(policy_logits - reference_logits)
+    return -(ratio * advantages).mean() * config.get("share", 0.5)
+"""
+
+
+async def test_a_loss_file_of_another_system_gets_the_sampled_tokens_of_policy_and_base(
+    moved: Moved, tmp_path: Path
+) -> None:
+    path = tmp_path / "custom_loss.py"
+    path.write_text(OTHERS_LOSS)
+    one = replace(sample(1, response=5), reward=-0.5)
+    base = plain.log_probs(moved.base, one.prompt_ids, one.response_ids, 1.0)
+    pairs = zip(student(moved, one), base, one.response_ids, strict=True)
+    ratios = [math.exp(mine[token] - theirs[token]) for mine, theirs, token in pairs]
+    assert max(abs(ratio - 1.0) for ratio in ratios) > 1e-3
+    metrics = await moved.metrics([one], custom_loss=str(path))
+    assert metrics["loss/custom"] == metrics["loss/total"] == close(0.5 * 0.5 * average(ratios))
+    assert metrics["gradient/norm"] > 0

@@ -47,7 +47,9 @@ def test_nothing_is_asked_where_no_term_needs_it() -> None:
     rewarded = sample(1, hints=0, reward=1.0, explicit=True)
     without_ratio = sample(2, no_ratio="sampled with top_p 0.9")
     recipe = Recipe(distillation="token")
-    assert old_policy([rewarded, without_ratio], recipe, table) == {}
+    assert old_policy([rewarded, without_ratio], recipe, table, table) == {}
+    select = Recipe(distillation="select", select_from="teacher")
+    assert old_policy([rewarded], select, table, table) == {}
     assert targets_of([rewarded, without_ratio], recipe, {}, table, table) == [None, None]
     assert not [line for line in table.rows if line.response_length]
 
