@@ -26,7 +26,7 @@ from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
-from openclaw_rl.trainer_local.models.device import choose_device
+from openclaw_rl.trainer_local.models.device import available_cores, choose_device, cpu_threads
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.models.weights import Weights
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
@@ -40,6 +40,16 @@ from openclaw_rl.trainer_local.training.targets import RunModel, moving_average,
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
+CPU_LOGIT_BYTES = 64 << 20
+"""Logits of a micro batch on a CPU, in float32; several copies of them exist at once."""
+LEAST_MICRO_BATCH = 256
+"""Tokens. Smaller micro batches leave a CPU's cores idle."""
+CPU_ACTIVATION_BYTES = 1 << 30
+"""Activations above which layers recompute theirs on a CPU, unless the setting `recompute` decides."""
+ACTIVATION_BYTES = 80
+"""Activations that a layer of a transformer keeps for each token, by its hidden size, in float32 (measured)."""
+WIDE = 512
+"""Hidden size from which more than one thread makes a step on a CPU faster."""
 
 Result = TypeVar("Result")
 
@@ -51,7 +61,7 @@ def create(settings: Settings) -> TransformersTrainer:
 
 
 class TransformersTrainer:
-    """Deterministic on a CPU: the same weights, random state and samples give the same bits."""
+    """Deterministic on a CPU: the same weights, random state, samples and number of cores give the same bits."""
 
     def __init__(self, settings: Settings) -> None:
         torch.set_num_threads(1)
@@ -63,8 +73,11 @@ class TransformersTrainer:
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.learning.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.from_model(self._weights.plain, settings.engine.model)
-        recompute = settings.learning.recomputes(on_gpu=self._device.type == "cuda")
-        self._recomputed = recomputed_layers(self._weights.plain) if recompute else []
+        self._config = self._weights.plain.config.get_text_config()
+        self._cpu_threads = available_cores() if int(self._config.hidden_size) >= WIDE else 1
+        recompute = settings.learning.recompute
+        self._recomputes_all = settings.learning.recomputes(on_gpu=self._device.type == "cuda")
+        self._recomputed = recomputed_layers(self._weights.plain, needed=recompute is True) if recompute else []
         if settings.learning.custom_loss:
             load_loss(settings.learning.custom_loss)
         self._initial = self._weights.snapshot()
@@ -117,6 +130,19 @@ class TransformersTrainer:
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
+    def _micro_batch(self, recipe: Recipe) -> int:
+        if self._device.type != "cpu":
+            return recipe.micro_batch_tokens
+        fitting = max(LEAST_MICRO_BATCH, CPU_LOGIT_BYTES // (4 * self._weights.vocab_size))
+        return min(recipe.micro_batch_tokens, CPU_MICRO_BATCH, fitting)
+
+    def _recomputed_for(self, rows: Sequence[Row]) -> Sequence[torch.nn.Module]:
+        """The layers that recompute their activations for these rows."""
+        longest = max((row.length for row in rows), default=0)
+        layers, hidden = int(self._config.num_hidden_layers), int(self._config.hidden_size)
+        large = longest * layers * hidden * ACTIVATION_BYTES > CPU_ACTIVATION_BYTES
+        return self._recomputed if self._recomputes_all or large else ()
+
     def _guarded_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         weights = self._weights.snapshot()
         optimizer = copy.deepcopy(self._optimizer.state_dict())
@@ -127,7 +153,7 @@ class TransformersTrainer:
             self._optimizer.load_state_dict(optimizer)
 
         try:
-            with undone_on_failure(undo, self._step + 1, recipe):
+            with undone_on_failure(undo, self._step + 1, recipe), cpu_threads(self._cpu_threads):
                 move_state(self._optimizer, self._device)
                 check_images(samples, self._sight)
                 with random_state(self._device, self._random_state):
@@ -151,13 +177,12 @@ class TransformersTrainer:
         recipe: Recipe,
         backward: bool = False,
     ) -> None:
-        on_cpu = self._device.type == "cpu"
         run_all_rows(
             model,
             rows,
             use,
             sight=self._sight,
-            micro_batch_tokens=min(recipe.micro_batch_tokens, CPU_MICRO_BATCH) if on_cpu else recipe.micro_batch_tokens,
+            micro_batch_tokens=self._micro_batch(recipe),
             share=self._share,
             backward=backward,
         )
@@ -246,7 +271,7 @@ class _Learning:
         self._trainer._optimizer.zero_grad(set_to_none=True)
 
     def backward(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], Tensor]) -> None:
-        with recomputing(self._trainer._recomputed):
+        with recomputing(self._trainer._recomputed_for(rows)):
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe, backward=True)
 
     def clip(self, limit: float) -> Tensor:

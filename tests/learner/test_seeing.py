@@ -206,9 +206,9 @@ async def test_a_turn_whose_images_have_no_places_is_sent_to_no_engine(
     memory = HintMemory(journal, engine, seeing_prompter, settings)
     await journal.add_judgement(Judgement(turn_id=turns[0].turn_id, score=-1.0, hint="Be brief."))
     assert await memory.standing() == ["Be brief."]
-    votes = [Vote(score=-1.0, hint=hint) for hint in ("Be brief.", "In one word, please.")]
+    votes = [Vote(score=-1.0, hint=hint) for hint in ("Please be brief.", "In one word, please.")]
     selector = Selector(Settings(hint_selection="overlap-sequence"), engine, ready(seeing_prompter))
-    assert {(await selector.choose(made, votes)).selection for made in turns} == {"longest"}
+    assert {(await selector.choose(made, votes)).selection for made in turns} == {"shortest"}
     guard = Guard(journal, engine, seeing_prompter, settings, method("binary", settings).trains_reward)
     assert (await guard.probe(2, 1, ["turn_of_no_one"])).passed
     assert not any(engine.shown)
@@ -234,12 +234,12 @@ async def test_hints_are_compared_with_the_pictures(seeing_prompter: Prompter) -
     made = seen(seeing_prompter, 1, RED, BLUE)
     engine = SeeingEngine(seeing_prompter)
     settings = Settings(hint_selection="overlap-sequence")
-    votes = [Vote(score=-1.0, hint=hint) for hint in ("Be brief.", "In one word, please.")]
+    votes = [Vote(score=-1.0, hint=hint) for hint in ("Please be brief.", "In one word, please.")]
     found = await Selector(settings, engine, ready(seeing_prompter)).choose(made, votes)
     assert found.selection == "overlap-sequence" and len(engine.shown) == 3
     blind = SeeingEngine(seeing_prompter, sees=False)
     found = await Selector(settings, blind, ready(seeing_prompter)).choose(made, votes)
-    assert found.selection == "longest" and "text only" in found.reason
+    assert found.selection == "shortest" and "text only" in found.reason
 
 
 async def test_the_guard_scores_answers_with_their_pictures(seeing_prompter: Prompter, journal: AsyncJournal) -> None:

@@ -15,6 +15,7 @@ from openclaw_rl.shared.objective.importance_ratio import GREEDY_BELOW
 from openclaw_rl.shared.objective.terms import TERMS, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.training.distributions import Distribution, in_same_bins
 from openclaw_rl.trainer_local.training.targets import LocalTarget
 
 
@@ -59,33 +60,32 @@ class LocalObjective:
         elif term == "distill":
             values = self._distillation(losses.log_softmax(logits), targets)
         else:
-            base = None if term == "entropy" else self._joined(targets, "base")
-            values = base_comparison(term, losses.log_softmax(logits), base)
+            log_probs, base = losses.log_softmax(logits), None
+            if term != "entropy":
+                log_probs, base = in_same_bins(log_probs, [_known(target.base) for target in targets])
+            values = base_comparison(term, log_probs, base)
         return self._batch.share(term, values, samples)
 
     def _distillation(self, log_probs: Tensor, targets: Sequence[LocalTarget]) -> Tensor:
         recipe = self._recipe
-        if recipe.distillation == "full":
-            return self._batch.distillation(log_probs, self._joined(targets, "teacher"))
         if recipe.distillation == "select":
             chosen = log_probs.gather(-1, self._joined(targets, "ids"))
             support = self._joined(targets, "support") if recipe.select_from == "overlap" else None
             return self._batch.distillation(
                 chosen, self._joined(targets, "known"), self._joined(targets, "old"), support
             )
-        if recipe.topk_from == "teacher":
-            ids, known = self._joined(targets, "ids"), self._joined(targets, "known")
-        else:
+        if recipe.distillation == "topk" and recipe.topk_from == "student":
             ids = log_probs.detach().topk(min(recipe.topk, log_probs.shape[-1]), dim=-1).indices
             known = self._joined(targets, "teacher").gather(-1, ids)
-        return self._batch.distillation(losses.with_tail(log_probs.gather(-1, ids)), losses.with_tail(known))
+            return self._batch.distillation(losses.with_tail(log_probs.gather(-1, ids)), losses.with_tail(known))
+        return self._batch.distillation(*in_same_bins(log_probs, [_known(target.teacher) for target in targets]))
 
     def _custom_values(self, logits: Tensor, samples: Sequence[Sample], targets: Sequence[LocalTarget]) -> Tensor:
         assert self._custom is not None, "the term is there only with a loss of the user's"
         base = self._joined(targets, "base")
         hinted = [target.teacher is not None for target in targets]
         pairs = zip(targets, base.split([len(sample.response_ids) for sample in samples]), strict=True)
-        teacher = torch.cat([part if target.teacher is None else target.teacher for target, part in pairs])
+        teacher = torch.cat([part if target.teacher is None else _whole(target.teacher) for target, part in pairs])
         rewards = [sample.reward or 0.0 for sample in samples]
         advantages = [
             reward if sample.advantage is None else sample.advantage
@@ -120,6 +120,16 @@ class LocalObjective:
     def _ids(self, samples: Sequence[Sample]) -> Tensor:
         ids = [int(token) for sample in samples for token in sample.response_ids]
         return torch.tensor(ids, dtype=torch.long, device=self._device)
+
+
+def _known(distribution: Distribution | None) -> Distribution:
+    assert distribution is not None, "a term that compares has had its target computed"
+    return distribution
+
+
+def _whole(distribution: Distribution) -> Tensor:
+    assert isinstance(distribution, Tensor), "a custom loss gets whole distributions"
+    return distribution
 
 
 def _divisor(sample: Sample) -> float:

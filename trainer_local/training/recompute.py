@@ -16,14 +16,18 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from openclaw_rl.shared.errors import ConfigError
 
 
-def recomputed_layers(model: Any) -> list[torch.nn.Module]:
-    """The layers of `model` that will recompute their activations. Raises `ConfigError` where it has none that can."""
+def recomputed_layers(model: Any, *, needed: bool = True) -> list[torch.nn.Module]:
+    """The layers of `model` that can recompute their activations. If they are `needed` and it has none, raises
+    `ConfigError`.
+    """
     try:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     except (ValueError, NotImplementedError) as error:
+        if not needed:
+            return []
         raise ConfigError(f"recompute = true does not work for {type(model).__name__}: {error}") from error
     layers = [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
-    if not layers:
+    if needed and not layers:
         raise ConfigError(f"recompute = true does not work for {type(model).__name__}: set recompute = false")
     return layers
 

@@ -108,8 +108,15 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     norms: list[float] = []
     metrics: dict[str, float] = {}
     goal: float | None = None
+    first_pass = time.perf_counter()
     with learning.passes():
         for _ in range(recipe.epochs):
+            if norms and recipe.step_seconds:
+                # Another pass takes as long as those before it; all processes decide by the slowest.
+                taken = time.perf_counter() - started, time.perf_counter() - first_pass
+                so_far, passing = (max(values) for values in zip(*learning.gather(taken), strict=True))
+                if so_far + passing / len(norms) > recipe.step_seconds:
+                    break
             learning.clear()
             objective.sums.start_pass()
             for position, run in enumerate(runs):

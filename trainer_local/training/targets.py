@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,11 +19,14 @@ from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old, 
 from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import Row, images_under, row, row_of
+from openclaw_rl.trainer_local.training.distributions import Distribution, Likeliest, kept, likeliest
 
 TARGET_BYTES = 2 << 30
 """Targets held in memory at once; samples beyond it are taught in further slices, whose targets are computed again
 each epoch where they are whole distributions.
 """
+
+Found = TypeVar("Found")
 
 RunModel = Callable[[Sequence[Row], Callable[[Sequence[int], Tensor], None]], None]
 """Puts rows through a model without gradients and calls back with row indices and their answers' logits `[N, V]`."""
@@ -46,13 +50,13 @@ class Question:
 class LocalTarget:
     """Log-probabilities of an answer of R tokens; `None` where no term asks.
 
-    `base` `[R, V]`: the frozen base's on the plain prompt. Of the teacher under the hints: `teacher` `[R, V]`;
+    `base`: the frozen base's on the plain prompt. Of the teacher under the hints: `teacher`, its distribution;
     `sampled` `[R]` at the temperature of the sampling; `known` `[R, k]` at the tokens `ids` `[R, k]`. `old` `[R, k]`:
     the policy's before the step at `ids`; `support` `[R, k]`: where these count, `None` for everywhere.
     """
 
-    base: Tensor | None = None
-    teacher: Tensor | None = None
+    base: Distribution | None = None
+    teacher: Distribution | None = None
     sampled: Tensor | None = None
     ids: Tensor | None = None
     known: Tensor | None = None
@@ -62,7 +66,7 @@ class LocalTarget:
     @property
     def small(self) -> bool:
         """True if it holds no distribution over the whole vocabulary."""
-        return self.base is None and self.teacher is None
+        return not (isinstance(self.base, Tensor) or isinstance(self.teacher, Tensor))
 
 
 @dataclass(frozen=True)
@@ -136,10 +140,11 @@ def _at_teachers_tokens(
         if sample.taught is not None:
             tokens.append(_reported(sample, recipe.select_k))
             continue
-        (taught,) = distributions([_hinted(sample, recipe, own)], run_teacher)
+        (taught,) = distributions(
+            [_hinted(sample, recipe, own)], run_teacher, lambda _, found: likeliest(found, recipe.select_k)
+        )
         assert taught is not None, "every sample has a hint"
-        likeliest = taught.topk(min(recipe.select_k, taught.shape[-1]), dim=-1)
-        tokens.append((likeliest.indices, likeliest.values))
+        tokens.append((taught.ids, taught.log_probs))
     rows = [row_of(sample) for sample in samples]
     found: dict[str, Old] = {}
 
@@ -167,11 +172,22 @@ def targets_of(
         for sample in samples
     ]
     hinted = [_hinted(sample, recipe, old) for sample in samples]
+
+    def of_base(index: int, found: Tensor) -> LocalTarget:
+        return LocalTarget(base=found if recipe.custom_loss else kept(found))
+
+    def of_teacher(index: int, found: Tensor) -> LocalTarget:
+        return _taught(samples[index], recipe, old.get(samples[index].sample_id), found)
+
     if run_teacher is None:
-        answers = distributions([one for pair in zip(plain, hinted, strict=True) for one in pair], run_base)
-        bases, teachers = answers[::2], answers[1::2]
+        answers = distributions(
+            [*plain, *hinted],
+            run_base,
+            lambda index, found: (of_teacher if index >= len(samples) else of_base)(index % len(samples), found),
+        )
+        bases, teachers = answers[: len(samples)], answers[len(samples) :]
     else:
-        bases, teachers = distributions(plain, run_base), distributions(hinted, run_teacher)
+        bases, teachers = distributions(plain, run_base, of_base), distributions(hinted, run_teacher, of_teacher)
     return [
         _target(sample, recipe, old.get(sample.sample_id), base, teacher)
         for sample, base, teacher in zip(samples, bases, teachers, strict=True)
@@ -190,36 +206,38 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
 
 
 def _target(
-    sample: Sample, recipe: Recipe, old: Old | None, base: Tensor | None, teacher: Tensor | None
+    sample: Sample, recipe: Recipe, old: Old | None, base: LocalTarget | None, teacher: LocalTarget | None
 ) -> LocalTarget | None:
+    """What is known of an answer, together: of the base, and of the teacher, who may have been asked before."""
     if old is not None and old.known is not None:
-        return LocalTarget(base=base, ids=old.ids, known=old.known, old=old.log_probs)
-    if sample.taught is not None and hints_of(sample, recipe):
-        return replace(_of_engine(sample, recipe, old), base=base)
-    if base is None and teacher is None:
-        return None
-    if teacher is None:
-        return LocalTarget(base=base)
-    if recipe.custom_loss or recipe.distillation == "full":
-        return LocalTarget(base=base, teacher=teacher)
+        teacher = LocalTarget(ids=old.ids, known=old.known, old=old.log_probs)
+    elif sample.taught is not None and hints_of(sample, recipe):
+        teacher = _of_engine(sample, recipe, old)
+    if base is None or teacher is None:
+        return base or teacher
+    return replace(teacher, base=base.base)
+
+
+def _taught(sample: Sample, recipe: Recipe, old: Old | None, teacher: Tensor) -> LocalTarget:
+    """What the recipe needs of the teacher's log-probabilities `[R, V]`."""
+    if recipe.custom_loss:
+        return LocalTarget(teacher=teacher)
+    if recipe.distillation == "full":
+        return LocalTarget(teacher=kept(teacher))
     if recipe.distillation == "token":
         ids = torch.tensor([int(token) for token in sample.response_ids], dtype=torch.long, device=teacher.device)
-        return LocalTarget(base=base, sampled=losses.sampled_logprobs(teacher, ids))
+        return LocalTarget(sampled=losses.sampled_logprobs(teacher, ids))
     if recipe.distillation == "select":
         assert old is not None, "the policy before the step is asked wherever a hint is"
         ids = old.ids[:, : recipe.select_k]
         theirs = teacher.topk(ids.shape[-1], dim=-1).indices
         return LocalTarget(
-            base=base,
             ids=ids,
             known=teacher.gather(-1, ids),
             old=old.log_probs[:, : recipe.select_k],
             support=losses.contained(ids, theirs) if recipe.select_from == "overlap" else None,
         )
-    if recipe.topk_from == "student":
-        return LocalTarget(base=base, teacher=teacher)
-    likeliest = teacher.topk(min(recipe.topk, teacher.shape[-1]), dim=-1)
-    return LocalTarget(base=base, ids=likeliest.indices, known=likeliest.values)
+    return LocalTarget(teacher=teacher if recipe.topk_from == "student" else likeliest(teacher, recipe.topk))
 
 
 def _of_engine(sample: Sample, recipe: Recipe, old: Old | None) -> LocalTarget:
@@ -228,8 +246,7 @@ def _of_engine(sample: Sample, recipe: Recipe, old: Old | None) -> LocalTarget:
     if recipe.distillation == "token":
         return LocalTarget(sampled=torch.tensor(list(sample.taught.logprobs), dtype=torch.float32))
     if recipe.distillation == "topk":
-        ids, known = _reported(sample, recipe.topk)
-        return LocalTarget(ids=ids, known=known)
+        return LocalTarget(teacher=Likeliest(*_reported(sample, recipe.topk)))
     assert old is not None, "the policy before the step is asked wherever a hint is"
     ids = old.ids[:, : recipe.select_k]
     theirs, values = (one.to(ids.device) for one in _reported(sample, recipe.select_k))
@@ -247,8 +264,12 @@ def _reported(sample: Sample, count: int) -> tuple[Tensor, Tensor]:
     return ids, torch.tensor(values, dtype=torch.float32)
 
 
-def distributions(questions: Sequence[Question | None], run: RunModel) -> list[Tensor | None]:
-    """Log-probabilities `[R, V]` for each question, by the model that `run` runs; `None` for none.
+def distributions(
+    questions: Sequence[Question | None], run: RunModel, use: Callable[[int, Tensor], Found]
+) -> list[Found | None]:
+    """What `use` makes of the log-probabilities `[R, V]` for each question, by the model that `run` runs; `None` for
+    none. `use` is called with the index of a question as soon as its log-probabilities are complete: not all of them
+    need to be in memory together.
 
     Several prompts make the normalised geometric mean (`losses.ensemble_target`), or with `own` each token takes the
     prompt under which the model's likeliest tokens are most like those (the first of equals). The temperature divides
@@ -262,8 +283,15 @@ def distributions(questions: Sequence[Question | None], run: RunModel) -> list[T
             images = question.images[number] if question.images else ()
             rows.append(row(prompt, question.response_ids, images))
             owners.append((index, number))
-    sums: list[Tensor | None] = [None] * len(questions)
+    missing = {index: len(question.prompts) for index, question in asked.items()}
+    sums: dict[int, Tensor] = {}
     choices: dict[int, _Choice] = {}
+    answers: list[Found | None] = [None] * len(questions)
+
+    def complete(index: int) -> Tensor:
+        best = choices.pop(index).best if index in choices else torch.log_softmax(sums.pop(index), dim=-1)
+        assert best is not None, "a question has at least one prompt"
+        return best
 
     def collect(indices: Sequence[int], logits: Tensor) -> None:
         lengths = [rows[index].response_length for index in indices]
@@ -273,15 +301,16 @@ def distributions(questions: Sequence[Question | None], run: RunModel) -> list[T
             question = asked[owner]
             if question.own is not None:
                 choices.setdefault(owner, _Choice(question.own)).offer(number, part)
-                continue
-            share = part / len(question.prompts)
-            known = sums[owner]
-            sums[owner] = share if known is None else known + share
+            else:
+                share = part / len(question.prompts)
+                sums[owner] = sums[owner] + share if owner in sums else share
+            missing[owner] -= 1
+            if not missing[owner]:
+                answers[owner] = use(owner, complete(owner))
 
     if rows:
         run(rows, collect)
-    means = [None if total is None else torch.log_softmax(total, dim=-1) for total in sums]
-    return [choices[index].best if index in choices else mean for index, mean in enumerate(means)]
+    return answers
 
 
 class _Choice:

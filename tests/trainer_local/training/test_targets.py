@@ -12,6 +12,7 @@ from torch import Tensor
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training import targets
 from openclaw_rl.trainer_local.training.batching import Row
+from openclaw_rl.trainer_local.training.distributions import Likeliest
 from openclaw_rl.trainer_local.training.targets import Question, distributions, old_policy, targets_of
 from tests.trainer_local.tiny import anchor, sample
 
@@ -39,6 +40,11 @@ def biased(token: int) -> list[float]:
     return [-float((place - token) % VOCABULARY) for place in range(VOCABULARY)]
 
 
+def whole(_: int, log_probs: Tensor) -> Tensor:
+    """The log-probabilities as they came."""
+    return log_probs
+
+
 MODEL = {token: biased(token) for token in range(VOCABULARY)}
 
 
@@ -59,12 +65,12 @@ def test_the_base_and_the_teacher_are_asked_apart_when_they_differ() -> None:
     kept = replace(anchor(2), prompt_ids=[4])
     base, other = Table(MODEL), Table({token: biased(5) for token in range(VOCABULARY)})
     first, second = targets_of([hinted, kept], Recipe(), {}, base, other)
-    assert first is not None and first.base is None and first.teacher is not None
+    assert first is not None and first.base is None and isinstance(first.teacher, Tensor)
     assert first.teacher.argmax(-1).tolist() == [5, 5]
-    assert second is not None and second.teacher is None and second.base is not None
+    assert second is not None and second.teacher is None and isinstance(second.base, Tensor)
     assert second.base.argmax(-1).tolist() == [4] * 4
     together = targets_of([hinted, kept], Recipe(), {}, Table(MODEL), None)
-    assert together[0] is not None and together[0].teacher is not None
+    assert together[0] is not None and isinstance(together[0].teacher, Tensor)
     assert together[0].teacher.argmax(-1).tolist() == [3, 3]
 
 
@@ -73,19 +79,45 @@ def test_each_token_takes_the_best_prompt_in_whatever_order_rows_come(order: int
     prompts = [[0, token] for token in (5, 1, 2, 1)]
     # Overlaps with the first token's (1, 2): 0, 2, 1, 2; with the second token's (0, 5): 2, 0, 0, 0.
     own = torch.tensor([[1, 2], [0, 5]])
-    found = distributions([Question(prompts, [3, 3], 1.0, own)], Table(MODEL, order))[0]
+    found = distributions([Question(prompts, [3, 3], 1.0, own)], Table(MODEL, order), whole)[0]
     assert found is not None
     expected = torch.log_softmax(torch.tensor([biased(1), biased(5)]), dim=-1)
     assert torch.allclose(found, expected)
-    tied = distributions([Question(prompts[:2], [3], 1.0, torch.tensor([[3, 4]]))], Table(MODEL, order))[0]
+    tied = distributions([Question(prompts[:2], [3], 1.0, torch.tensor([[3, 4]]))], Table(MODEL, order), whole)[0]
     assert tied is not None and torch.allclose(tied, torch.log_softmax(torch.tensor([biased(5)]), dim=-1))
 
 
 def test_questions_of_different_temperature_go_together() -> None:
-    both = distributions([Question([[1]], [3, 3], 0.5), None, Question([[2]], [3], 2.0)], Table(MODEL))
+    both = distributions([Question([[1]], [3, 3], 0.5), None, Question([[2]], [3], 2.0)], Table(MODEL), whole)
     assert both[1] is None and both[0] is not None and both[2] is not None
     assert torch.allclose(both[0], torch.log_softmax(torch.tensor([biased(1)] * 2) / 0.5, dim=-1))
     assert torch.allclose(both[2], torch.log_softmax(torch.tensor([biased(2)]) / 2.0, dim=-1))
+
+
+def test_a_question_is_complete_as_soon_as_its_last_prompt_is_answered() -> None:
+    events: list[object] = []
+
+    def run(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+        for index, line in enumerate(rows):
+            use([index], torch.zeros(line.response_length, VOCABULARY))
+            events.append(f"row {index}")
+
+    questions = [Question([[1], [2]], [3]), Question([[4]], [3])]
+    distributions(questions, run, lambda index, _: events.append(f"question {index}"))
+    assert events == ["row 0", "question 0", "row 1", "question 1", "row 2"]
+
+
+def test_of_large_vocabularies_only_the_likeliest_tokens_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openclaw_rl.trainer_local.training.distributions.LARGE_VOCABULARY", VOCABULARY - 1)
+    monkeypatch.setattr("openclaw_rl.trainer_local.training.distributions.LIKELIEST", 2)
+    hinted = replace(sample(1, hints=0, response=2), prompt_ids=[0], hinted_prompts=[[0, 3]])
+    kept = replace(anchor(2), prompt_ids=[4])
+    first, second = targets_of([hinted, kept], Recipe(), {}, Table(MODEL), None)
+    assert first is not None and first.small and isinstance(first.teacher, Likeliest)
+    assert first.teacher.ids.tolist() == [[3, 4], [3, 4]]
+    assert torch.allclose(first.teacher.log_probs, torch.log_softmax(torch.tensor([biased(3)] * 2), dim=-1)[:, 3:5])
+    assert second is not None and second.small and isinstance(second.base, Likeliest)
+    assert second.base.ids[0].tolist() == [4, 5]
 
 
 def test_slices_hold_every_sample_once_and_fit() -> None:
