@@ -1,7 +1,8 @@
-"""Detect the answers of a broken policy: empty, looping, endless, with invalid calls, or noise.
+"""Detect the answers of a broken policy: empty, looping, with invalid calls, or noise.
 
 Pure functions of one answer, apart from content and style. A sound policy's answers show none of these flaws, or show
-them as often as its parent's.
+them as often as its parent's. The limit at which an answer is cut here is the guard's own, so an answer is not flawed
+for being cut, nor for what the cut took away.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal
 
 from openclaw_rl.shared.messages.answer import Answer
 
-Flaw = Literal["empty", "repetition", "length", "call", "noise"]
+Flaw = Literal["empty", "repetition", "call", "noise"]
 
 LONGEST_CYCLE = 48
 """Tokens of the longest loop to look for."""
@@ -58,11 +59,11 @@ def flaws(
     """The flaws of an answer. `under_base` is its mean logprob per token under the base, `usual` that of the parent's
     answers.
     """
+    whole = answer.finish_reason != "length"
     found: dict[Flaw, bool] = {
-        "empty": not answer.content.strip() and not answer.tool_calls,
+        "empty": whole and not answer.content.strip() and not answer.tool_calls,
         "repetition": loops(ids),
-        "length": answer.finish_reason == "length",
-        "call": invalid_call(answer, tools),
+        "call": whole and invalid_call(answer, tools),
         "noise": under_base < usual - NOISE,
     }
     return {flaw for flaw, there in found.items() if there}

@@ -49,6 +49,8 @@ LEAST_ACCEPTED = 4
 """Minimum number of accepted answers for a verdict."""
 LARGEST_DROP = 5.0
 """Nats per token that one answer counts at most."""
+MOST_FLAWED = 0.375
+"""Share of flawed answers above which a candidate with more of them than its parent is rejected."""
 NEW_PROMPTS = 2
 """Recent prompts that replace older ones for each candidate."""
 PROMPT_TOKENS = 32768
@@ -255,16 +257,23 @@ class Guard:
         divergence = sum(math.fsum(one.logprobs) - base for one, base in now) / max(tokens, 1)
         settings = self._settings
         figures = {
-            "answers": {"asked": len(questions), **counted, "limit": settings.guard.max_degenerate},
+            "answers": {
+                "asked": len(questions),
+                **counted,
+                "limit": settings.guard.max_degenerate,
+                "most": MOST_FLAWED,
+            },
             "kl_base": round(divergence, 5),
             "max_kl_base": settings.guard.max_kl_base,
         }
         reasons = []
-        if share["candidate"] - share["parent"] > settings.guard.max_degenerate:
+        more = share["candidate"] - share["parent"]
+        if more > settings.guard.max_degenerate or (more > 0 and share["candidate"] > MOST_FLAWED):
             kinds = ", ".join(f"{name} {count}" for name, count in counted["candidate"].items() if name != "flawed")
             reasons.append(
                 f"{counted['candidate']['flawed']} of {len(questions)} sampled answers degenerate ({kinds}), of its "
-                f"parent's {counted['parent']['flawed']}; the limit is {settings.guard.max_degenerate:g} more"
+                f"parent's {counted['parent']['flawed']}; the limit is {settings.guard.max_degenerate:g} more, and "
+                f"{MOST_FLAWED:g} together"
             )
         if divergence > settings.guard.max_kl_base:
             reasons.append(

@@ -44,6 +44,15 @@ def test_each_flaw_has_its_name() -> None:
     assert flaws(Answer(content="It is 12."), PROSE, under_base=-0.2, usual=-0.2) == set()
     assert flaws(Answer(content=" \n"), [5]) == {"empty"}
     assert flaws(call(), PROSE, tools={"add"}) == set()
-    assert flaws(Answer(content="so so", finish_reason="length"), [7] * 40) == {"repetition", "length"}
+    assert flaws(Answer(content="so so", finish_reason="length"), [7] * 40) == {"repetition"}
+    assert flaws(Answer(content="<tool_call>", irregular=True), PROSE, tools={"add"}) == {"call"}
     noise = flaws(Answer(content="upl orange{"), PROSE, under_base=-0.3 - NOISE, usual=-0.2)
     assert noise == {"noise"}
+
+
+def test_an_answer_that_the_guard_cut_has_no_flaw_for_that() -> None:
+    assert flaws(Answer(content="First, boil the", finish_reason="length"), PROSE) == set()
+    thoughts = Answer(reasoning="The user wants", finish_reason="length")
+    assert flaws(thoughts, PROSE) == set()
+    half_a_call = Answer(content='<tool_call>{"name": "ad', irregular=True, finish_reason="length")
+    assert flaws(half_a_call, PROSE, tools={"add"}) == set()

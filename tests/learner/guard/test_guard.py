@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openclaw_rl.learner.guard.answers import GuardQuestion, SampledAnswer
 from openclaw_rl.learner.guard.guard import GuardVerdict, examine
 from openclaw_rl.learner.loop import OBSTRUCTED
 from openclaw_rl.shared.engine.protocol import EngineInfo
 from openclaw_rl.shared.errors import ConfigError, EngineError, JournalError, TrainerAway
+from openclaw_rl.shared.messages.answer import Answer
 from openclaw_rl.shared.trainer import StepReport
 from tests.learner.guarded import BATCH, accepted, batch, candidate, guard_of, said
 from tests.learner.world import Worlds
@@ -313,3 +316,31 @@ async def test_recent_prompts_are_asked_and_those_of_a_forgotten_session_are_not
     asked.clear()
     await guard.probe(await candidate(world, number=2), 0, [])
     assert {prompts[one] for one in asked if one in prompts} == {"session-1", "session-2", "session-3"}
+
+
+@pytest.mark.parametrize(("parent", "candidate", "passes"), [(0, 4, True), (4, 6, True), (4, 7, False), (7, 7, True)])
+async def test_many_flawed_answers_fail_even_if_the_parent_has_almost_as_many(
+    real: Worlds, monkeypatch: pytest.MonkeyPatch, parent: int, candidate: int, passes: bool
+) -> None:
+    """Of 16 answers; those of version 1 are the candidate's. Only the answers are replaced."""
+    world = real()
+    guard = guard_of(world)
+    counts = {0: parent, 1: candidate}
+
+    async def asked(version: int, questions: Sequence[GuardQuestion]) -> list[tuple[SampledAnswer, float]]:
+        question = questions[0]
+        flawed, sound = Answer(content=" "), Answer(content="It is 12.")
+        return [
+            (SampledAnswer(question, [5], [-0.1], flawed if number < counts[version] else sound), -0.1)
+            for number in range(16)
+        ]
+
+    questions = (await guard._questions())[:1] * 16
+
+    async def sixteen() -> list[GuardQuestion]:
+        return questions
+
+    monkeypatch.setattr(guard, "_asked", asked)
+    monkeypatch.setattr(guard, "_questions", sixteen)
+    verdict = await guard._degeneration(1, 0)
+    assert verdict.passed is passes, verdict.reason
