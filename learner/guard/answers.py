@@ -50,7 +50,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class SampledAnswer(msgspec.Struct, frozen=True):
-    """An answer to a question: token ids, their logprobs as sampled, and the answer as it reads."""
+    """An answer to a question: token ids, their logprobs at temperature 1, and the answer as it reads."""
 
     question: GuardQuestion
     ids: Sequence[int]
@@ -82,12 +82,13 @@ class Answers:
     def __init__(self, engine: Engine, prompter: Prompter) -> None:
         self._engine = engine
         self._prompter = prompter
+        self.temperature = prompter.temperature or 1.0
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def sample(
         self, questions: Sequence[GuardQuestion], version: int, *, max_tokens: int, greedy: bool = False
     ) -> list[SampledAnswer]:
-        """One answer of `version` to each question, greedy or at temperature 1 with a seed derived from the question.
+        """One answer of `version` to each question, greedy or sampled with a seed derived from the question.
         Left out are questions without room for an answer, and answers that cannot be scored (they hold the placeholder
         of an image).
         """
@@ -107,7 +108,7 @@ class Answers:
         self, question: GuardQuestion, version: int, max_tokens: int, seed: int | None
     ) -> SampledAnswer | None:
         sampling = Sampling(
-            temperature=1.0 if seed is not None else 0.0,
+            temperature=0.0 if seed is None else self.temperature,
             seed=seed,
             max_tokens=max_tokens,
             stop=self._prompter.text_stops,
@@ -128,7 +129,10 @@ class Answers:
         if question.images and holds_placeholder(tokens.ids, question.prompt_ids, question.images):
             return None
         answer = self._read(question, tokens.ids, tokens.finish_reason or "stop")
-        return SampledAnswer(question, tokens.ids, tokens.logprobs, answer)
+        logprobs = tokens.logprobs
+        if sampling.temperature not in (0.0, 1.0) and tokens.ids:  # greedy answers come with logprobs at 1
+            logprobs = await self._scored(Text(question.prompt_ids, tokens.ids, question.images), version)
+        return SampledAnswer(question, tokens.ids, logprobs, answer)
 
     def _read(self, question: GuardQuestion, ids: Sequence[int], finish: str) -> Answer:
         """The answer as a client would get it; only its text if the question can no longer be rendered."""
@@ -141,6 +145,10 @@ class Answers:
         return parser.finish(finish)[1]
 
     async def _score(self, text: Text, version: int) -> tuple[float, int]:
+        return math.fsum(await self._scored(text, version)), len(text.response_ids)
+
+    async def _scored(self, text: Text, version: int) -> Sequence[float]:
+        """The logprobs of an answer's tokens under `version`, at temperature 1."""
         async with self._slots:
             scores = await self._engine.score(
                 list(text.prompt_ids),
@@ -149,4 +157,4 @@ class Answers:
                 priority=Priority.AUDIT,
                 images=text.images,
             )
-        return math.fsum(scores.logprobs), len(text.response_ids)
+        return scores.logprobs

@@ -163,7 +163,7 @@ class Rollouts:
         self.engine = engine
         self.prompter = prompter
         self.sampling = Sampling(
-            temperature=1.0,
+            temperature=prompter.temperature or 1.0,  # the best token each time would always give the same answer
             max_tokens=settings.learning.rehearsal_max_tokens,
             stop=prompter.text_stops,
             stop_ids=prompter.own_stop_ids,
@@ -280,4 +280,7 @@ class Rollouts:
     ) -> Sample | None:
         """One answer as a sample, or `None`."""
         tokens = await self.generate(prompt_ids, self.sampling, version=version, images=images)
-        return None if tokens is None else sample_of(tokens, prompt_ids, policy=policy, origin=origin, images=images)
+        if tokens is None:
+            return None
+        fields: dict[str, Any] = {"policy": policy, "images": images, "temperature": self.sampling.temperature}
+        return sample_of(tokens, prompt_ids, origin=origin, **fields)

@@ -50,7 +50,7 @@ class _Fields(msgspec.Struct):
 
     max_completion_tokens: _Count | None = None
     max_tokens: _Count | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     top_k: Annotated[int, Meta(ge=-1, le=_INT64)] = -1
     min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
@@ -67,8 +67,12 @@ class _Fields(msgspec.Struct):
     n: Annotated[int, Meta(ge=1, le=16)] = 1
 
 
-def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_tokens: int) -> Parameters:
-    """The parameters in a decoded body. Raises `BadRequest`, or `NotFound` for an unknown model."""
+def read_parameters(
+    body: Mapping[str, Any], *, names: ModelNames, max_output_tokens: int, temperature: float = 1.0
+) -> Parameters:
+    """The parameters in a decoded body; the last two are those of a body that names none. Raises `BadRequest`, or
+    `NotFound` for an unknown model.
+    """
     model, version = names.read(body.get("model"))
     _refuse_unsupported(body)
     fields = read_fields(body, _Fields)
@@ -78,7 +82,7 @@ def read_parameters(body: Mapping[str, Any], *, names: ModelNames, max_output_to
     stops = [fields.stop] if isinstance(fields.stop, str) else fields.stop
     schema, strict = _read_schema(body)
     sampling = Sampling(
-        temperature=fields.temperature,
+        temperature=temperature if fields.temperature is None else fields.temperature,
         top_p=fields.top_p,
         top_k=fields.top_k or -1,
         min_p=fields.min_p,

@@ -86,19 +86,25 @@ class RenderedRequest(PlacedRequest, frozen=True, kw_only=True):
 class RequestParser:
     """Turns bytes into a `ChatRequest`."""
 
-    def __init__(self, settings: Settings, names: ModelNames, watch: EngineWatch, chains: Chains) -> None:
+    def __init__(
+        self, settings: Settings, names: ModelNames, watch: EngineWatch, chains: Chains, *, temperature: float = 1.0
+    ) -> None:
+        """`temperature` is that of requests that name none."""
         self._names = names
         self._watch = watch
         self._chains = chains
         self._rules = own_rules(parse_rules(settings.serve.classification_rules))
         self._max_output_tokens = settings.serve.max_output_tokens
+        self._temperature = temperature
         self._capture = settings.serve.capture
 
     async def parse(self, headers: Mapping[str, str], data: bytes, dialect: str = "chat") -> ChatRequest:
         """Raises `BadRequest`, or `NotFound` for an unknown model."""
         arrived = now()
         body = decode_object(data)
-        parameters = read_parameters(body, names=self._names, max_output_tokens=self._max_output_tokens)
+        parameters = read_parameters(
+            body, names=self._names, max_output_tokens=self._max_output_tokens, temperature=self._temperature
+        )
         messages, limit = body.get("messages"), self._watch.context_length
         if limit and isinstance(messages, list) and len(messages) > limit:  # to read and place them would take seconds
             raise over_long(f"you sent {len(messages)} messages, each of which takes several", limit)

@@ -259,6 +259,12 @@ def vocabulary_size(config: dict[str, Any]) -> int:
     return 0
 
 
+def usual_temperature(folder: Path) -> float:
+    """The sampling temperature that the model's own files recommend (generation config), else 1."""
+    value = read_config(folder / "generation_config.json").get("temperature")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 2 else 1.0
+
+
 def end_tokens(folder: Path, config: dict[str, Any]) -> list[int]:
     """The ids that end an answer as the model's own files say: generation config first, then config."""
     found: list[int] = []

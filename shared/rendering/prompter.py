@@ -34,6 +34,7 @@ from openclaw_rl.shared.rendering.families import (
     context_length,
     end_tokens,
     model_config,
+    usual_temperature,
     vocabulary_size,
 )
 from openclaw_rl.shared.rendering.history_cache import GROWN, Histories
@@ -59,8 +60,9 @@ class Prompter:
     """Renders prompts for, and parses answers of, the model in `folder`. Safe to use from several threads.
 
     `tokenizer` is the tokenizer's folder, if not the model's own; `family` is one of
-    `shared.rendering.families.CHOICES`; `tools` is the setting of that name; `thinking` is the default of `render`.
-    `stop_ids` end an answer; `own_stop_ids` are those of them that the model's files do not name, for the engine;
+    `shared.rendering.families.CHOICES`; `tools` is the setting of that name; `thinking` is the default of `render`,
+    `temperature` that of sampling (without it, the one that the model's files recommend). `stop_ids` end an answer;
+    `own_stop_ids` are those of them that the model's files do not name, for the engine;
     `text_stops` are texts that end one too. `vocab_size` counts the model's logits, `context_length` is what the model
     was made for, in tokens; `blind` says why it takes no images, "" where it does; `outgoing` takes out of prompts what
     may not leave. Raises `ConfigError` for a model that cannot be served.
@@ -74,6 +76,7 @@ class Prompter:
         family: str = AUTO,
         tools: str = AUTO,
         thinking: bool = False,
+        temperature: float | None = None,
         cache_bytes: int = 32 << 20,
         outgoing: Outgoing | None = None,
     ) -> None:
@@ -81,6 +84,7 @@ class Prompter:
         self.outgoing = outgoing
         words = Path(tokenizer) if tokenizer else folder
         self.thinking = thinking
+        self.temperature = usual_temperature(folder) if temperature is None else temperature
         config = model_config(folder)
         template = None if family == PLAIN else load_template(words, folder)
         loaded = load_tokenizer(words, template.source if template else "")
@@ -123,6 +127,7 @@ class Prompter:
             family=settings.engine.family,
             tools=settings.engine.tools,
             thinking=settings.serve.thinking,
+            temperature=None if settings.engine.temperature == "auto" else settings.engine.temperature,
             outgoing=Outgoing.to_backend(settings),
         )
 

@@ -21,7 +21,7 @@ POLICY_FILE = "policy.json"
 """The file in a data folder that names the policy it belongs to."""
 _ROOT = Path(__file__).resolve().parents[2]
 _TABLE = Path(__file__).with_suffix(".toml")
-_FORMAT = 1
+_FORMAT = 2
 """Raise it when converted folders change: a new number is a new folder."""
 
 
@@ -39,7 +39,8 @@ class ModelPackage(msgspec.Struct, frozen=True, kw_only=True):
 class NamedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model by its `name`; `folder` is relative to this package, or there is a `package` to convert.
 
-    `parameters`: number of weights; `owner`: who made the model; `hub_name`: the original at the Hugging Face hub.
+    `parameters`: number of weights; `owner`: who made the model; `temperature`: the sampling temperature that its maker
+    recommends; `hub_name`: the original at the Hugging Face hub.
     """
 
     name: str
@@ -47,6 +48,7 @@ class NamedModel(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     owner: str
     licence: str
+    temperature: float = 1.0
     hub_name: str = ""
     folder: str = ""
     package: ModelPackage | None = None

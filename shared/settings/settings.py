@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -160,6 +160,11 @@ class EngineSettings(Group):
         "auto",
         description="Format of tools: template (the model's own), words (in the system text, for any model), refuse, "
         "or auto: template if it has tools and answers can be parsed, else words",
+    )
+    temperature: Literal["auto"] | Annotated[float, Field(ge=0, le=2)] = Field(
+        "auto",
+        description="Sampling temperature of requests that name none, and of rehearsals; auto: the model's own "
+        "(generation_config.json), else 1",
     )
     context_length: int = Field(0, ge=0, description="Context limit in tokens; 0 uses the model's limit")
     device: str = Field(

@@ -53,7 +53,13 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamedModel:
         quantization="Q4_1",
     )
     return NamedModel(
-        name="small", title="Small", parameters=100_000, owner="a test", licence="Apache-2.0", package=package
+        name="small",
+        title="Small",
+        parameters=100_000,
+        owner="a test",
+        licence="Apache-2.0",
+        temperature=0.3,
+        package=package,
     )
 
 
@@ -74,6 +80,7 @@ def test_a_package_becomes_a_folder_once(model: NamedModel, monkeypatch: pytest.
     assert re.search(r"downloading tiny-model 1\.0 .*Small by a test, licence Apache-2\.0", said[0])
     assert (folder / "LICENSE").read_text() == "the licence of the tiny model"
     readme = (folder / "README.md").read_text()
+    assert json.loads((folder / "generation_config.json").read_text())["temperature"] == model.temperature == 0.3
     assert model.package is not None
     for fact in ("Small", "100,000 parameters", "a test", "Apache-2.0", "tiny-model 1.0", model.package.wheel_sha256):
         assert fact in readme

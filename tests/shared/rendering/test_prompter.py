@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +255,16 @@ def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     model = {"type": "WordLevel", "vocab": {"hello": 0, "▁world": 1}, "unk_token": "hello"}
     with pytest.raises(ConfigError, match="neither a byte-level one"):
         Prompter(folder_with(tmp_path, tokenizer=json.dumps({**spec, "model": model, "pre_tokenizer": None})))
+
+
+@pytest.mark.parametrize(
+    ("recommended", "usual"),
+    [({}, 1.0), ({"temperature": 0.2}, 0.2), ({"temperature": 0}, 0.0), ({"temperature": "hot"}, 1.0)],
+)
+def test_requests_without_a_temperature_get_the_one_that_the_models_files_recommend(
+    tmp_path: Path, recommended: dict[str, Any], usual: float
+) -> None:
+    shutil.copytree(tiny_model(), tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text(json.dumps(recommended))
+    assert Prompter(tmp_path / "model").temperature == usual
+    assert Prompter(tmp_path / "model", temperature=0.7).temperature == 0.7
