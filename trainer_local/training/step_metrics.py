@@ -68,7 +68,7 @@ class StepDistances:
         return float(torch.cat(every).mean()) if every else None
 
     def _each(self, run: RunModel, use: Callable[[int, Tensor], Found]) -> dict[int, Found]:
-        """What `use` makes of a row's index and its log-probabilities `[response length, V]`, by row."""
+        """The results of `use` for a row's index and its log-probabilities `[response length, V]`, by row."""
         found: dict[int, Found] = {}
 
         def collect(indices: Sequence[int], logits: Tensor) -> None:

@@ -208,7 +208,7 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
 def _target(
     sample: Sample, recipe: Recipe, old: Old | None, base: LocalTarget | None, teacher: LocalTarget | None
 ) -> LocalTarget | None:
-    """What is known of an answer, together: of the base, and of the teacher, who may have been asked before."""
+    """The knowledge about an answer, together: of the base, and of the teacher, who may have been asked before."""
     if old is not None and old.known is not None:
         teacher = LocalTarget(ids=old.ids, known=old.known, old=old.log_probs)
     elif sample.taught is not None and hints_of(sample, recipe):
@@ -219,7 +219,7 @@ def _target(
 
 
 def _taught(sample: Sample, recipe: Recipe, old: Old | None, teacher: Tensor) -> LocalTarget:
-    """What the recipe needs of the teacher's log-probabilities `[R, V]`."""
+    """The part that the recipe needs of the teacher's log-probabilities `[R, V]`."""
     if recipe.custom_loss:
         return LocalTarget(teacher=teacher)
     if recipe.distillation == "full":
@@ -267,7 +267,7 @@ def _reported(sample: Sample, count: int) -> tuple[Tensor, Tensor]:
 def distributions(
     questions: Sequence[Question | None], run: RunModel, use: Callable[[int, Tensor], Found]
 ) -> list[Found | None]:
-    """What `use` makes of the log-probabilities `[R, V]` for each question, by the model that `run` runs; `None` for
+    """The results of `use` for the log-probabilities `[R, V]` for each question, by the model that `run` runs; `None` for
     none. `use` is called with the index of a question as soon as its log-probabilities are complete: not all of them
     need to be in memory together.
 
