@@ -267,9 +267,9 @@ def _reported(sample: Sample, count: int) -> tuple[Tensor, Tensor]:
 def distributions(
     questions: Sequence[Question | None], run: RunModel, use: Callable[[int, Tensor], Found]
 ) -> list[Found | None]:
-    """The results of `use` for the log-probabilities `[R, V]` for each question, by the model that `run` runs; `None` for
-    none. `use` is called with the index of a question as soon as its log-probabilities are complete: not all of them
-    need to be in memory together.
+    """The results of `use` for the log-probabilities `[R, V]` of each question, by the model that `run` runs; `None`
+    for none. `use` is called with the index of a question as soon as its log-probabilities are complete: not all of
+    them need to be in memory together.
 
     Several prompts make the normalised geometric mean (`losses.ensemble_target`), or with `own` each token takes the
     prompt under which the model's likeliest tokens are most like those (the first of equals). The temperature divides
