@@ -17,6 +17,7 @@ from openclaw_rl.learner.judge.selection import MOST_CANDIDATES, candidates_of
 from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.report import step_figures
+from openclaw_rl.learner.revisions import accepted_revisions
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
 from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts
@@ -246,7 +247,8 @@ class Learner:
             return []
         self._progress.note(GENERATE, "")
         context = RolloutContext(self._journal, self._rollouts, batch=samples, hints=batch.hints, live=live.number)
-        return await make_rollouts(context, hook)
+        made = await make_rollouts(context, hook)
+        return made if hook else [*made, *await accepted_revisions(self._journal, self._settings)]
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
         """A sample with a hint gets the prompts of its teacher: with every remembered hint, or with its own."""

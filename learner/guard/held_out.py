@@ -24,7 +24,12 @@ def is_held_back(sample: Sample, share: float) -> bool:
     """True for a fixed `share` of the samples with a positive reward and no hint."""
     if sample.turn_id is None or sample.hint or not sample.reward or sample.reward < 0:
         return False
-    return chosen(f"guard {sample.turn_id}", share)
+    return chosen_for_guard(sample.turn_id, share)
+
+
+def chosen_for_guard(turn_id: str, share: float) -> bool:
+    """True for the fixed `share` of all turns whose acceptances are held out."""
+    return chosen(f"guard {turn_id}", share)
 
 
 def chosen(key: str, share: float) -> bool:

@@ -2,13 +2,14 @@
 
     total = (distill · Σ distillation             of samples with hinted prompts: reverse KL to the teacher over the
                                                   vocabulary, over K tokens and a tail, or clipped differences
-             + binary · Σ clipped policy loss) / N      of samples whose reward may train
+             + binary · Σ clipped policy loss           of samples whose reward may train
+             + Σ −log π of the answer) / N              of revisions
           + anchor  · mean KL(base ‖ π)           over anchors
           + kl_base · mean KL(π ‖ base)           over the turns among the samples of the first two
           − entropy · mean entropy of π           over the same
 
-Under `aggregation = "token"` the sums are over tokens, and N is the number of answer tokens of the samples in either
-sum. Under `sample` they are over the mean of each answer's tokens, and N is the number of samples in the batch
+Under `aggregation = "token"` the sums are over tokens, and N is the number of answer tokens of the samples in these
+sums. Under `sample` they are over the mean of each answer's tokens, and N is the number of samples in the batch
 (slime's `sum_of_sample_mean`, divided by the batch size); the last two means then have the same N.
 
 Under `distillation = "token"` one policy loss takes the place of the first two, its advantage binary · reward +
@@ -42,6 +43,7 @@ class BatchLoss:
             "distill": recipe.w_opd,
             "binary": recipe.w_rl,
             "policy": 1.0,
+            "imitate": 1.0,
             "anchor": recipe.w_anchor,
             "kl_base": recipe.kl_base,
             "entropy": -recipe.entropy,

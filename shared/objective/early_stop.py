@@ -27,9 +27,9 @@ def loss_to_reach(recipe: Recipe, distance: float | None) -> float | None:
 
 def is_taught(metrics: BatchMetrics, goal: float | None) -> bool:
     """True if another pass has nothing to teach, by the metrics of the last one: the distillation has reached its
-    `goal`, or nothing but anchors is in the batch.
+    `goal`, or nothing but anchors is in the batch. Revisions are learned in all passes.
     """
-    if goal is None:
+    if goal is None or metrics.sizes["imitate"]:
         return False
     if metrics.sizes["distill"]:
         return metrics.distance <= goal

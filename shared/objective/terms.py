@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 
-TERMS = ("distill", "binary", "policy", "anchor", "kl_base", "entropy", "custom")
+TERMS = ("distill", "binary", "policy", "imitate", "anchor", "kl_base", "entropy", "custom")
 """`policy` is the one term of both advantages under `distillation = "token"`, where no sample is in the two before."""
 
-LESSONS = frozenset({"distill", "binary", "policy", "custom"})
+LESSONS = frozenset({"distill", "binary", "policy", "imitate", "custom"})
 """The terms that teach. They are one sum, with one denominator."""
 
 
@@ -43,9 +43,10 @@ def hints_of(sample: Sample, recipe: Recipe) -> Sequence[Sequence[int]]:
 
 
 def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
-    """The terms that `sample` counts in: `anchor` for anchors; else `distill` where there are hinted prompts and
-    `binary` where there is a reward that may train, under `distillation = "token"` both as `policy`; with either, a
-    person's turn counts in `kl_base` and `entropy`. With a custom loss every answer counts in that alone.
+    """The terms that `sample` counts in: `anchor` for anchors, `imitate` for revisions; else `distill` where there are
+    hinted prompts and `binary` where there is a reward that may train, under `distillation = "token"` both as `policy`;
+    with either, a person's turn counts in `kl_base` and `entropy`. With a custom loss every answer counts in that
+    alone.
     """
     if not sample.response_ids:
         return frozenset()
@@ -53,6 +54,8 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
         return frozenset({"custom"})
     if sample.origin == "anchor":
         return frozenset({"anchor"} if recipe.w_anchor else ())
+    if sample.origin == "revision":
+        return frozenset({"imitate"})
     found = set()
     if hints_of(sample, recipe):
         found.add("distill")

@@ -55,7 +55,9 @@ class LocalObjective:
             logprobs = losses.sampled_logprobs(losses.log_softmax(logits, temperatures), self._ids(samples))
             taught = [None if target.sampled is None else target.sampled.to(self._device) for target in targets]
             return self._batch.policy_share(term, logprobs, samples, taught)[0]
-        if term == "custom":
+        if term == "imitate":
+            values = -losses.sampled_logprobs(losses.log_softmax(logits), self._ids(samples))
+        elif term == "custom":
             values = self._custom_values(logits, samples, targets)
         elif term == "distill":
             values = self._distillation(losses.log_softmax(logits), targets)

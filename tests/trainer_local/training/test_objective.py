@@ -325,3 +325,15 @@ async def test_a_loss_file_of_another_system_gets_the_sampled_tokens_of_policy_a
     metrics = await moved.metrics([one], custom_loss=str(path))
     assert metrics["loss/custom"] == metrics["loss/total"] == close(0.5 * 0.5 * average(ratios))
     assert metrics["gradient/norm"] > 0
+
+
+async def test_a_revision_is_learned_token_by_token_and_counts_among_the_lessons(moved: Moved) -> None:
+    hinted = sample(1, response=5)
+    revision = replace(sample(2, hints=0, response=3), origin="revision", turn_id=None, no_ratio="another prompt")
+    alone = await moved.metrics([revision])
+    likely = plain.sampled(student(moved, revision), revision.response_ids)
+    assert alone["loss/imitate"] == close(-average(likely)) and alone["samples/imitate"] == 1
+    assert alone["loss/total"] == alone["loss/imitate"]
+    both = await moved.metrics([hinted, revision])
+    assert both["loss/imitate"] == close(-math.fsum(likely) / 8)
+    assert (await moved.metrics([revision], epochs=4))["loss/imitate"] < alone["loss/imitate"]
