@@ -1,6 +1,6 @@
 """Revisions: second tries that a person accepted, taught as answers to the first prompt.
 
-Somebody complains about an answer, the policy tries again, and they are content. The second try was written after the
+A person complains about an answer, the policy tries again, and they are content. The second try was written after the
 complaint; the step makes it likelier without one. A small model follows a complaint in a conversation better than a
 hint in a prompt, so its accepted tries teach it more than the hinted teacher does. Source of the idea: the revisions of
 Constitutional AI (arXiv 2212.08073, section 3.1), which are trained on as first answers too.
