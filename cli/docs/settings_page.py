@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import cloud_defaults
 from openclaw_rl.shared.settings.method_defaults import METHOD_DEFAULTS
+from openclaw_rl.shared.settings.presets import PRESETS
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, SETTINGS, Settings, flag_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
@@ -61,6 +62,16 @@ _TABLE = """
 |---|---|---|---|
 """
 
+_PRESETS = """
+## Presets
+
+The defaults above are those of the tiny policy. On this machine an unset setting follows the size of the model. The
+size comes from the model's files, or from its name (`Qwen3-4B`). Published methods take the learning rate of a LoRA
+from here, and keep their own numbers otherwise. `openclaw-rl doctor` shows where each value comes from.
+
+| preset | parameters | values | source |
+|---|---|---|---|
+"""
 _METHODS = """
 ## Defaults of the other methods
 
@@ -99,7 +110,7 @@ def page() -> str:
     chosen = {name for names in FIRST.values() for name in names.split()}
     first = "".join(_tables(name for name in SETTINGS if name in chosen))
     advanced = "".join(_tables((name for name in SETTINGS if name not in chosen), prefix="Advanced: "))
-    return "".join((_HEAD, first, advanced, _METHODS, *_methods(), _aliases_head(), *_aliases()))
+    return "".join((_HEAD, first, advanced, _METHODS, *_methods(), *_presets(), _aliases_head(), *_aliases()))
 
 
 def _tables(names: Iterable[str], *, prefix: str = "") -> Iterator[str]:
@@ -124,6 +135,14 @@ def _methods() -> Iterator[str]:
         f"\nWith a cloud backend the defaults are {_values(own)}. A method with a smaller default of `learning_rate` "
         "keeps it.\n"
     )
+
+
+def _presets() -> Iterator[str]:
+    yield _PRESETS
+    for preset in PRESETS:
+        size = f"{preset.parameters / 1e6:,.0f} million" + (f" to {preset.below / 1e6:,.0f}" if preset.below else " up")
+        listed = {name: value for name, value in preset.values.items() if name in SETTINGS}
+        yield f"| {preset.name} | {size} | {_values(listed)} | {preset.source} |\n"
 
 
 def _values(own: Mapping[str, Any]) -> str:

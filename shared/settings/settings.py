@@ -22,6 +22,7 @@ from openclaw_rl.shared.settings.learning import GuardSettings, JudgeSettings, L
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import parse_aliases
 from openclaw_rl.shared.settings.named_models import TINY, model_path
+from openclaw_rl.shared.settings.presets import Preset, find_preset, preset_values
 from openclaw_rl.shared.settings.turn_rules import parse_rules
 
 PREFIX = "OPENCLAW_RL_"
@@ -212,6 +213,14 @@ class EngineSettings(Group):
         return self.model if Path(self.model).is_dir() else self.tokenizer_path
 
 
+def preset_of(values: Mapping[str, Any]) -> Preset | None:
+    """The preset for settings by their flat names; `None` for the tiny policy, and for a provider's trainer."""
+    if not values.get("model") or values.get("backend") in (*CLOUDS, "cloud"):
+        return None
+    lora = str(values.get("lora", True)).lower() not in ("false", "0", "no", "off")
+    return find_preset(str(values["model"]), lora=lora)
+
+
 class Settings(BaseModel):
     """All settings, in groups. `Settings(batch_size=4)` takes flat names, and tables of groups."""
 
@@ -229,7 +238,9 @@ class Settings(BaseModel):
         """Unset settings take the defaults of the method and of the backend. Raises pydantic's `ValidationError`."""
         flat = flatten(values)
         method = flat.get("method", SETTINGS["method"].field.default)
-        chosen = {**method_defaults(aliases.method(method)), **cloud_defaults(flat.get("backend"), method), **flat}
+        by_size = preset_values(preset_of(flat), aliases.method(method))
+        own, cloud = method_defaults(aliases.method(method)), cloud_defaults(flat.get("backend"), method)
+        chosen = {**own, **by_size, **cloud, **flat}
         grouped: dict[str, Any] = {}
         for name, value in chosen.items():
             if name in FIELDS:

@@ -25,7 +25,8 @@ from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import SETTING as MODEL_ALIASES
 from openclaw_rl.shared.settings.model_aliases import from_table
 from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, default_model
-from openclaw_rl.shared.settings.settings import PREFIX, SETTINGS, Settings, flag_of, flatten
+from openclaw_rl.shared.settings.presets import preset_values
+from openclaw_rl.shared.settings.settings import PREFIX, SETTINGS, Settings, flag_of, flatten, preset_of
 from openclaw_rl.shared.settings.turn_rules import SETTING as TURN_RULES
 
 FILE = "openclaw-rl.toml"
@@ -98,12 +99,18 @@ def load(
     sources = dict.fromkeys(SETTINGS, "default") | dict.fromkeys(method_defaults(method), f"default of {method}")
     sources |= dict.fromkeys(cloud_defaults(backend, method), f"default of {backend}")
     sources |= {name: source for name, (_, source) in own.items()}
+    chosen = {name: value for name, (value, _) in own.items()}
     try:
-        settings = Settings(**{name: value for name, (value, _) in own.items()})
+        settings = Settings(**chosen)
+        if "model" not in own and not settings.engine.is_cloud:
+            chosen["model"] = str(default_model(settings.serve.data).path)
+            settings = Settings(**chosen)
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(error, sources))) from error
-    if "model" not in own and not settings.engine.is_cloud:
-        settings = settings.replace(model=str(default_model(settings.serve.data).path))
+    preset = preset_of(chosen)
+    if preset is not None:
+        sized = preset_values(preset, method).keys() & SETTINGS.keys() - own.keys()
+        sources |= dict.fromkeys(sized, f"preset for a {preset.name}")
     return settings, sources
 
 
