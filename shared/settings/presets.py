@@ -27,7 +27,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     lora: bool
     source: str
-    values: Mapping[str, float]
+    values: Mapping[str, int | float]
     below: int = 0
 
 
