@@ -161,7 +161,8 @@ def test_the_installed_service_chats_and_judges_by_a_hook_of_a_folder_with_packa
 
 
 def test_the_installed_demo_learns(installed: Path, crowded: Path) -> None:
-    few = ("--seeds", "1", "--interactions", "1", "--problems", "1", "--batch-size", "1")
+    # Under `binary` praise teaches too: now and then the first answer is one that the student likes.
+    few = ("--seeds", "1", "--interactions", "1", "--problems", "1", "--batch-size", "1", "--method", "binary")
     result = json.loads(_run(installed, crowded, "openclaw-rl", "demo", *few, "--out", "drawn"))
     assert (result["trained"]["versions"], result["control"]["versions"]) == ([1], [0])
     for arm in (result["trained"], result["control"]):
