@@ -20,7 +20,7 @@ WINDOW = 64
 
 async def accepted_revisions(journal: AsyncJournal, settings: Settings) -> list[Sample]:
     """The newest accepted second tries, at most `revisions`, without those that the guard holds out, that are in
-    quarantine, that were cut, or that show images.
+    quarantine, that broke off, or that show images.
     """
     wanted, share = settings.learning.revisions, settings.guard.held_back if settings.guard.enabled else 0.0
     found: list[Sample] = []
@@ -41,7 +41,7 @@ async def _revises(journal: AsyncJournal, first: Turn, second: Turn, settings: S
     complaint = await journal.judgement(first.turn_id)
     if complaint is None or complaint.score is None or complaint.score > 0 or not complaint.hint:
         return False
-    if second.finish_reason != "stop" or images_of(first) or images_of(second):
+    if second.finish_reason not in ("stop", "length") or images_of(first) or images_of(second):
         return False
     if len(first.prompt_ids) + len(second.response_ids) > settings.learning.max_sample_tokens:
         return False

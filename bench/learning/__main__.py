@@ -21,6 +21,7 @@ from bench import program
 from bench.learning import ablation, plan, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import Result
+from bench.learning.run import run
 
 CACHE = Path(".cache/learning")
 QUICK: dict[str, Any] = {"seeds": 1, "interactions": 64, "problems": 60, "glances": 20}
@@ -47,7 +48,7 @@ def main() -> int:
 
 def measure(options: argparse.Namespace) -> None:
     """Search the learning rates, run the missing cells, and report all of them."""
-    cache = Cache(options.cache)
+    cache = Cache(options.cache, Result)
     arms, personas = options.arms.split(","), options.personas.split(",")
     given = {method: float(rate) for method, _, rate in (one.partition("=") for one in options.rate)}
     sizes: dict[str, Any] = {"seeds": options.seeds, "interactions": options.interactions}
@@ -58,14 +59,14 @@ def measure(options: argparse.Namespace) -> None:
     else:
         needed = sorted({plan.method_of(arm) for arm in arms if arm != "control"} - given.keys())
         needed = ["combined"] if options.ablate and "combined" not in given else needed
-        best, searched = plan.best_rates(run_all(plan.search(needed), cache, options.workers, _reporter("search")))
+        best, searched = plan.best_rates(run_all(plan.search(needed), cache, options.workers, run, _reporter("search")))
         chosen = best | given
         program.log.print(f"learning rates: {chosen}")
     if options.ablate:
         cells = ablation.cells(rate=chosen["combined"], **sizes)
     else:
         cells = plan.grid(arms, personas, rates=chosen, **sizes)
-    results = run_all(cells, cache, options.workers, _reporter("grid"))
+    results = run_all(cells, cache, options.workers, run, _reporter("grid"))
     every = report.arms(results)
     result: dict[str, Any] = {
         "seeds": sizes["seeds"],

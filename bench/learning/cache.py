@@ -7,51 +7,68 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from bench.learning.cell import Cell, Result
 from openclaw_rl.shared.files import replace_file
 from openclaw_rl.shared.process import PARENT_VARIABLE, die_with_parent
 
 
-class Cache:
-    """The results in a folder."""
+class Keyed(Protocol):
+    """A cell. Equal cells have the same `key`, the name of their result's file."""
 
-    def __init__(self, folder: Path) -> None:
+    @property
+    def key(self) -> str: ...
+
+
+C = TypeVar("C", bound=Keyed)
+R = TypeVar("R")
+
+
+class Cache(Generic[R]):
+    """The results in a folder, each of type `kind`."""
+
+    def __init__(self, folder: Path, kind: type[R]) -> None:
         self.folder = folder
+        self._kind = kind
 
-    def get(self, cell: Cell) -> Result | None:
+    def get(self, cell: Keyed) -> R | None:
         """The cached result of a cell; `None` if missing."""
         with contextlib.suppress(FileNotFoundError):
-            return msgspec.json.decode(self._path(cell).read_bytes(), type=Result)
+            return msgspec.json.decode(self._path(cell).read_bytes(), type=self._kind)
         return None
 
-    def put(self, result: Result) -> None:
+    def put(self, cell: Keyed, result: R) -> None:
         """Write a result atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path(result.cell), msgspec.json.encode(result))
+        replace_file(self._path(cell), msgspec.json.encode(result))
 
-    def _path(self, cell: Cell) -> Path:
+    def _path(self, cell: Keyed) -> Path:
         return self.folder / f"{cell.key}.json"
 
 
 def run_all(
-    cells: Sequence[Cell], cache: Cache, workers: int, show: Callable[[int, int, Result, float], None]
-) -> list[Result]:
-    """Return the results of all cells; missing ones run in `workers` processes, and each calls
-    `show(done, total, result, seconds)` at its end. A failed cell is retried once before its error is raised.
+    cells: Sequence[C],
+    cache: Cache[R],
+    workers: int,
+    run: Callable[[C], Coroutine[Any, Any, R]],
+    show: Callable[[int, int, R, float], None],
+) -> list[R]:
+    """Return the results of all cells; missing ones run in `workers` processes by `run`, a function of a module, and
+    each calls `show(done, total, result, seconds)` at its end. A failed cell is retried once before its error is
+    raised.
     """
     missing = [cell for cell in cells if cache.get(cell) is None]
     begun = time.monotonic()
     with ProcessPoolExecutor(
         max(1, workers), mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
     ) as pool:
-        tries = {pool.submit(_run, cell): (cell, 1) for cell in missing}
+        tries = {pool.submit(_run, run, cell): (cell, 1) for cell in missing}
         done = 0
         while tries:
             future = next(as_completed(tries))
@@ -63,9 +80,9 @@ def run_all(
                     pool.shutdown(cancel_futures=True)
                     raise
                 print(f"{cell.key} failed and is retried: {error}", file=sys.stderr, flush=True)
-                tries[pool.submit(_run, cell)] = (cell, attempt + 1)
+                tries[pool.submit(_run, run, cell)] = (cell, attempt + 1)
                 continue
-            cache.put(result)
+            cache.put(cell, result)
             done += 1
             show(done, len(missing), result, time.monotonic() - begun)
     found = [cache.get(cell) for cell in cells]
@@ -87,7 +104,5 @@ def _begin(parent: int) -> None:
     logging.basicConfig(level="ERROR")
 
 
-def _run(cell: Cell) -> Result:
-    from bench.learning.run import run
-
+def _run(run: Callable[[C], Coroutine[Any, Any, R]], cell: C) -> R:
     return asyncio.run(run(cell))

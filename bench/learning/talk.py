@@ -8,7 +8,7 @@ from typing import Any
 
 from openclaw_rl.evaluation.client import ChatClient, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
-from openclaw_rl.evaluation.personas import Persona, Reaction, Student, Task
+from openclaw_rl.evaluation.personas import Persona, Reaction, Student
 
 MAX_REACTIONS = 2
 
@@ -50,13 +50,16 @@ class Contrary:
 class Lane:
     """A series of conversations, next to others. A step is one reaction of the user and the answer to it."""
 
-    def __init__(self, client: ChatClient, user: Persona, tasks: Iterator[Task], seed: str) -> None:
+    def __init__(
+        self, client: ChatClient, user: Persona, tasks: Iterator[Any], seed: str, *, max_tokens: int = ANSWER_TOKENS
+    ) -> None:
         self._client = client
         self._user = user
         self._tasks = tasks
         self._random = Random(seed)
         self._messages: list[Message] = []
         self._reactions = 0
+        self._max_tokens = max_tokens
         self.complaints = 0
 
     async def step(self, contrary: Contrary | None = None) -> None:
@@ -76,6 +79,6 @@ class Lane:
             self._messages = []
 
     async def _answer(self) -> None:
-        options: dict[str, Any] = {"max_tokens": ANSWER_TOKENS, "seed": self._random.getrandbits(31)}
+        options: dict[str, Any] = {"max_tokens": self._max_tokens, "seed": self._random.getrandbits(31)}
         reply = await self._client.chat(self._messages, **options)
         self._messages.append({"role": "assistant", "content": reply.text})

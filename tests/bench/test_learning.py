@@ -11,6 +11,7 @@ import pytest
 from bench.learning import judges, page, plan, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import SPLIT_SEEDS, Cell, CurvePoint, Result
+from bench.learning.run import run
 from bench.learning.talk import Contrary
 from openclaw_rl.learner.judge.rules.rules import read_message
 from openclaw_rl.shared.records import NextState, VersionSpan
@@ -98,10 +99,10 @@ def test_the_picture_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_cell_is_kept_whole_and_found_again_only_for_the_same_work(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
+    cache = Cache(tmp_path, Result)
     kept = result(cell(), {0: 0.1})
     assert cache.get(kept.cell) is None
-    cache.put(kept)
+    cache.put(kept.cell, kept)
     assert cache.get(cell()) == kept
     assert cache.get(cell(settings={"learning_rate": 0.5})) is None
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
@@ -133,13 +134,13 @@ def test_a_changed_mind_is_understood_by_the_judge() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_cell_runs_for_real_and_a_finished_one_is_not_run_again(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
+    cache = Cache(tmp_path, Result)
     cells = [cell(interactions=8, problems=12, glances=4, settings={"guard": False})]
     calls: list[int] = []
-    (found,) = run_all(cells, cache, 1, lambda done, *_: calls.append(done))
+    (found,) = run_all(cells, cache, 1, run, lambda done, *_: calls.append(done))
     assert [point.interactions for point in found.points] == [0, 8]
     assert (found.points[0].version, found.points[1].version) == (0, 1)
     assert found.complaints >= 1 and found.late == 0
     assert found.points[1].kl is not None and found.points[1].kl > 0
-    assert run_all(cells, cache, 1, lambda done, *_: calls.append(done)) == [found]
+    assert run_all(cells, cache, 1, run, lambda done, *_: calls.append(done)) == [found]
     assert calls == [1]

@@ -62,7 +62,7 @@ async def test_the_newest_come_first_and_no_more_than_wanted(journal: AsyncJourn
     "changes",
     [
         {"first": 1.0},
-        {"finish_reason": "length", "response_ids": [12, 13, 14]},
+        {"finish_reason": "abort", "response_ids": [12, 13, 14]},
         {"response_ids": [12] * 40, "logprobs": [-1.0] * 40},
         {"parent_turn_id": None},
     ],

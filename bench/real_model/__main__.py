@@ -1,0 +1,107 @@
+"""Measure the recipe on a real chat model, SmolLM2-135M-Instruct, with three simulated people.
+
+    python -m bench.real_model [--json] [--arms …] [--people …] [--seeds 3] [--workers 2] [--published]
+
+Each person has a wish that a program can check: no lists and no bold, at most two sentences, a question at the end. The
+arms: `trained` with the defaults for a model of this size; `control` without training, asked again at each stop;
+`placebo`, whose person complains by chance about something else. Held-out questions are asked after 0, 24 and 64
+interactions, and what the model knew before. `--published` adds what the published recipes reach at what cost, for one
+person and seed. Every finished cell is cached: an interrupted run continues. `--missing` reports the finished cells
+without running others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench import program
+from bench.learning.cache import Cache, run_all
+from bench.real_model import report
+from bench.real_model.cell import ARMS, PUBLISHED, STOPS, Cell, Result
+from bench.real_model.people import NAMES
+from bench.real_model.run import run
+from openclaw_rl.shared.errors import ConfigError
+
+CACHE = Path(".cache/real_model")
+COMMON: dict[str, Any] = {"judge": "rules"}
+"""Settings of every cell."""
+
+
+def main() -> int:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    options = program.parser(__doc__)
+    options.add_argument("--arms", default=",".join(ARMS), help="default: %(default)s")
+    options.add_argument("--people", default=",".join(NAMES), help="default: %(default)s")
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--interactions", type=int, default=STOPS[-1])
+    options.add_argument("--published", action="store_true", help="also run the published recipes")
+    options.add_argument("--missing", action="store_true", help="report finished cells only")
+    options.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
+    options.add_argument("--cache", type=Path, default=CACHE, help="folder of finished cells (default: %(default)s)")
+    options.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="another setting of the trained arm"
+    )
+    return program.run(options, measure)
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run the missing cells and report all. Raises `ConfigError` for an unknown arm or person, and without results."""
+    people, chosen = options.people.split(","), options.arms.split(",")
+    for given, known in ((people, NAMES), (chosen, ARMS)):
+        if set(given) - set(known):
+            raise ConfigError(f"{', '.join(sorted(set(given) - set(known)))}: choose from {', '.join(known)}")
+    own = dict(one.split("=", 1) for one in options.set)
+    cells = [
+        Cell(arm=arm, person=person, seed=seed, interactions=options.interactions, settings=settings_of(arm, own))
+        for seed in range(1, options.seeds + 1)
+        for person in people
+        for arm in chosen
+    ]
+    if options.published:
+        cells += [
+            Cell(arm=name, person=people[0], seed=1, interactions=options.interactions, settings=settings_of(name, {}))
+            for name in PUBLISHED
+        ]
+    cache = Cache(options.cache, Result)
+    if options.missing:
+        results = [found for found in map(cache.get, cells) if found is not None]
+    else:
+        results = run_all(cells, cache, options.workers, run, _show)
+    if not results:
+        raise ConfigError(f"no finished cell in {options.cache}: run without --missing")
+    found = report.arms(results)
+    result: dict[str, Any] = {"model": "SmolLM2-135M-Instruct", "seeds": options.seeds, "arms": found}
+    title = f"SmolLM2-135M-Instruct, {options.seeds} seed(s), 95 % intervals, held-out questions"
+    if options.save:
+        picture = options.save.with_suffix(".png")
+        report.draw(picture, results, title)
+        result["curve"] = picture.name
+    program.report(options, title, report.COLUMNS, report.rows(found), result)
+
+
+def settings_of(arm: str, own: dict[str, Any]) -> dict[str, Any]:
+    """The service's settings of an arm; the defaults for the model's size apply to the rest."""
+    if arm == "control":
+        return COMMON | {"train": False}
+    if arm in PUBLISHED:
+        return COMMON | {"method": arm}
+    return COMMON | own
+
+
+def _show(done: int, total: int, result: Result, seconds: float) -> None:
+    last, cell = result.points[-1], result.cell
+    styles = " ".join(f"{point.style:.2f}" for point in result.points)
+    program.log.print(
+        f"{done}/{total} ({seconds / 60:.0f} min) {cell.arm} {cell.person} seed {cell.seed}: style {styles}, knowledge "
+        f"{last.knowledge:.2f}, degenerate {last.degenerate:.2f} ({result.cpu_seconds:.0f} CPU-s)",
+        highlight=False,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Knowledge that the base has: short questions that it answers rightly, and the log-likelihood of texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from bench.learning.lab import Lab
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.probe import NEVER_TRAIN
+from openclaw_rl.shared.gather import gather
+
+DATA = Path(__file__).parent
+CONCURRENCY = 16
+ANSWER_TOKENS = 24
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of `knowledge.jsonl`: a short question and its accepted answers."""
+
+    question: str
+    answers: list[str]
+
+    def answered_by(self, reply: str) -> bool:
+        """True if the reply holds an accepted answer as a word of its own."""
+        return any(re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", reply, re.IGNORECASE) for answer in self.answers)
+
+
+class Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of `texts.jsonl`."""
+
+    text: str
+
+
+def questions(count: int) -> list[Question]:
+    """`count` questions, the same each time; 0 for all."""
+    lines = (DATA / "knowledge.jsonl").read_bytes().splitlines()
+    found = [msgspec.json.decode(line, type=Question) for line in lines]
+    Random("knowledge").shuffle(found)
+    return found[:count] if count else found
+
+
+def texts(count: int) -> list[str]:
+    """The first `count` texts."""
+    lines = (DATA / "texts.jsonl").read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=Passage).text for line in lines[:count]]
+
+
+async def known(client: ChatClient, asked: Sequence[Question]) -> list[str]:
+    """The questions, among `asked`, that the live version answers rightly with its likeliest tokens."""
+    replies = []
+    for start in range(0, len(asked), CONCURRENCY):
+        some = asked[start : start + CONCURRENCY]
+        replies += await gather(*(_reply(client, one.question) for one in some))
+    return [one.question for one, reply in zip(asked, replies, strict=True) if one.answered_by(reply)]
+
+
+async def _reply(client: ChatClient, question: str) -> str:
+    message = {"role": "user", "content": question}
+    reply = await client.chat([message], headers=NEVER_TRAIN, max_tokens=ANSWER_TOKENS, temperature=0)
+    return reply.text
+
+
+async def likelihood(service: Lab, passages: Sequence[str]) -> float:
+    """Mean log-likelihood of the texts under the live version, in nats a token, without a prompt but the first word."""
+    total, count = 0.0, 0
+    for text in passages:
+        ids = service.prompter.tokenizer.encode(text)
+        scores = await service.engine.score(ids[:1], ids[1:])
+        total += sum(scores.logprobs)
+        count += len(scores.logprobs)
+    return total / count

@@ -1,0 +1,90 @@
+"""Turn results into JSON, a table and a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.real_model.cell import STOPS, Result
+from openclaw_rl.evaluation import charts
+from openclaw_rl.evaluation.statistics import Interval, spread
+
+MEASURES = ("style", "knowledge", "degenerate", "likelihood")
+COLUMNS = ("arm", "person", *(f"style @{at}" for at in STOPS), "knowledge", "degenerate", "nats a token", "versions")
+
+
+def grouped(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
+    """Group results by arm and person, in order of seeds."""
+    found: dict[str, dict[str, list[Result]]] = {}
+    for result in sorted(results, key=lambda one: one.cell.seed):
+        found.setdefault(result.cell.arm, {}).setdefault(result.cell.person, []).append(result)
+    return found
+
+
+def arms(results: Sequence[Result]) -> dict[str, Any]:
+    """Mean and half-width of each measure at each stop, by arm and person; and each seed's own figures."""
+    return {
+        arm: {person: _summary(seeds) for person, seeds in people.items()} for arm, people in grouped(results).items()
+    }
+
+
+def _summary(results: Sequence[Result]) -> dict[str, Any]:
+    entry: dict[str, Any] = {}
+    for stop in STOPS:
+        points = [point for point in (result.at(stop) for result in results) if point is not None]
+        if points:
+            entry[str(stop)] = {name: spread([getattr(point, name) for point in points]) for name in MEASURES} | {
+                "seeds": [{name: getattr(point, name) for name in MEASURES} for point in points]
+            }
+    entry["known"] = [result.known for result in results]
+    entry["versions"] = [result.versions for result in results]
+    entry["complaints"] = [result.complaints for result in results]
+    entry["cpu_seconds"] = spread([result.cpu_seconds for result in results])
+    entry["step_seconds"] = [result.steps for result in results]
+    return entry
+
+
+def rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """One table row per arm and person; knowledge and the like at the last stop."""
+    lines = []
+    for arm, people in found.items():
+        for person, entry in people.items():
+            stops = [entry.get(str(at)) for at in STOPS]
+            last = [stop for stop in stops if stop][-1]
+            versions = ", ".join(str(sum(count.values())) for count in entry["versions"])
+            styles = [_text(stop["style"]) if stop else "–" for stop in stops]
+            others = [_text(last[name]) for name in ("knowledge", "degenerate", "likelihood")]
+            lines.append([arm, person, *styles, *others, versions])
+    return lines
+
+
+def draw(path: Path, results: Sequence[Result], title: str) -> None:
+    """Draw a PNG: a column per person, style above knowledge, a line per arm. `ConfigError` without matplotlib."""
+    groups = grouped(results)
+    people = list(dict.fromkeys(person for entry in groups.values() for person in entry))
+    figure = charts.canvas((4.2 * len(people) + 1.5, 6.0))
+    axes = figure.subplots(2, len(people), sharex=True, sharey=True, squeeze=False)
+    for column, person in enumerate(people):
+        for number, (arm, entry) in enumerate(groups.items()):
+            for row, measure in enumerate(("style", "knowledge")):
+                points = [point for result in entry.get(person, []) for point in result.points]
+                found = charts.curve((point.interactions, getattr(point, measure)) for point in points)
+                if found:
+                    colour = charts.COLOURS[number % len(charts.COLOURS)]
+                    charts.draw_band(axes[row][column], found, alpha=0.12, label=arm, color=colour)
+        axes[0][column].set_title(person)
+        axes[1][column].set_xlabel("interactions")
+    axes[0][0].set_ylabel("style, held-out questions")
+    axes[1][0].set_ylabel("knowledge kept")
+    axes[0][0].set_ylim(-0.03, 1.03)
+    for one in axes.flat:
+        charts.plain_frame(one)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    figure.suptitle(title)
+    charts.write_picture(figure, path)
+
+
+def _text(value: Sequence[Any]) -> str:
+    return str(Interval(*value)).replace(" ", "")

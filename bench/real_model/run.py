@@ -1,0 +1,113 @@
+"""Run a cell: a person talks to SmolLM2, which learns, and held-out questions are asked at the stops."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from multiprocessing import current_process
+
+from bench.learning.lab import Lab, lab
+from bench.learning.talk import Lane
+from bench.real_model import knowledge
+from bench.real_model.cell import Cell, Point, Result
+from bench.real_model.people import Elsewhere, Person
+from openclaw_rl.evaluation.arm import settled
+from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.evaluation.personas import take
+from openclaw_rl.evaluation.probe import probe
+from openclaw_rl.shared.gather import gather
+
+CONCURRENCY = 16
+PATIENCE = 1200.0
+
+
+async def run(cell: Cell) -> Result:
+    """Run a cell on a fresh service, in a worker process on one core."""
+    _stay_on_a_core()
+    wall, cpu = time.perf_counter(), time.process_time()
+    settings = {"model": "smollm2", "seed": cell.seed, **cell.settings}
+    async with lab(settings) as service, ChatClient(service.url, service.key, timeout=600.0) as client:
+        return await _Run(cell, service, client).measure(wall, cpu)
+
+
+def _stay_on_a_core() -> None:
+    """Keep a worker process from disturbing the others: a step takes all cores that its process may use."""
+    number = current_process().name.rpartition("-")[2]
+    if number.isdigit() and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(os.getppid()))
+        os.sched_setaffinity(0, {cores[int(number) % len(cores)]})
+
+
+class _Run:
+    def __init__(self, cell: Cell, service: Lab, client: ChatClient) -> None:
+        self._cell = cell
+        self._service = service
+        self._client = client
+        self._person = (Elsewhere if cell.arm == "placebo" else Person)(cell.person, cell.seed)
+        self._held_out = take(self._person, "held-out", cell.seed, cell.problems)
+        self._asked = knowledge.questions(cell.known)
+        self._knew: list[str] = []
+        self._points: list[Point] = []
+
+    async def measure(self, wall: float, cpu: float) -> Result:
+        """Talk and probe; `wall` and `cpu` are the clocks at the start."""
+        cell = self._cell
+        tasks = self._person.tasks("train", cell.seed)
+        lanes = [
+            Lane(self._client, self._person, tasks, f"lane {cell.seed} {number}", max_tokens=cell.answers)
+            for number in range(cell.lanes)
+        ]
+        trains = self._service.settings.learning.train
+        done = late = 0
+        for stop in cell.stops:
+            while done < stop:
+                count = min(cell.lanes, stop - done)
+                if trains:  # what is said to weights that stay as they are changes no later answer
+                    await gather(*(lane.step() for lane in lanes[:count]))
+                done += count
+                batch = self._service.settings.learning.turns_a_step
+                if trains and not await settled(self._client, batch=batch, patience=PATIENCE):
+                    late += 1
+            await self._probe(stop)
+        versions = (await self._client.get("/rl/versions"))["versions"]
+        made = [one for one in versions if one["number"]]
+        return Result(
+            cell=cell,
+            points=self._points,
+            known=len(self._knew),
+            versions=dict(Counter(one["state"] for one in made)),
+            complaints=sum(lane.complaints for lane in lanes),
+            seconds=round(time.perf_counter() - wall, 1),
+            cpu_seconds=round(time.process_time() - cpu, 1),
+            steps=[round(one["metrics"]["seconds"], 1) for one in made if "seconds" in one.get("metrics", {})],
+            metrics=made[-1].get("metrics", {}) if made else {},
+            late=late,
+        )
+
+    async def _probe(self, stop: int) -> None:
+        cell = self._cell
+        found = await probe(
+            self._client,
+            self._held_out,
+            persona=self._person,
+            seed=1000 * cell.seed + stop,
+            concurrency=CONCURRENCY,
+            max_tokens=cell.answers,
+        )
+        if not stop:
+            self._knew = await knowledge.known(self._client, self._asked)
+        known = [one for one in self._asked if one.question in set(self._knew)]
+        frozen = not stop or not self._service.settings.learning.train  # the likeliest tokens of the same weights
+        kept = len(known) if frozen else len(await knowledge.known(self._client, known))
+        status = await self._client.get("/rl/status")
+        self._points.append(
+            Point(
+                interactions=stop,
+                version=status["version"]["live"],
+                style=round(found.style, 4),
+                degenerate=round(1 - found.accuracy, 4),
+                knowledge=round(kept / len(known), 4),
+                likelihood=round(await knowledge.likelihood(self._service, knowledge.texts(cell.texts)), 4),
+            )
+        )

@@ -1,0 +1,135 @@
+"""The wishes, the reactions, and the report of the real-model benchmark, without a model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.real_model import __main__ as command
+from bench.real_model import report
+from bench.real_model.cell import Cell, Point, Result
+from bench.real_model.knowledge import Question, questions, texts
+from bench.real_model.people import NAMES, PROMPTS, REQUESTS, Elsewhere, Person, asking, brief, degenerate, plain
+from openclaw_rl.evaluation.personas import take
+from openclaw_rl.shared.errors import ConfigError
+
+
+def result(arm: str, person: str, seed: int, styles: dict[int, float]) -> Result:
+    points = [
+        Point(interactions=at, version=at // 8, style=style, degenerate=0.0, knowledge=0.9, likelihood=-3.0)
+        for at, style in styles.items()
+    ]
+    cell = Cell(arm=arm, person=person, seed=seed)
+    return Result(cell=cell, points=points, known=90, versions={"live": 1}, complaints=3, seconds=1, cpu_seconds=2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ("Bread needs time. Let it rest.", True),
+        ("Do this:\n1. Knead it\n2. Wait", False),
+        ("Do this:\n- Knead it", False),
+        ("It is **very** good.", False),
+        ("# Bread\nKnead it.", False),
+        ("It costs 3 * 4 = 12 euros on 1.5 days.", True),
+        ("", False),
+    ],
+)
+def test_plain_text_has_no_list_no_heading_and_no_bold(answer: str, kept: bool) -> None:
+    assert plain(answer) is kept
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        ("One sentence", True),
+        ("One here. And, e.g. for Mr. Smith, another!", True),
+        ("One. Two. Three.", False),
+        ("It costs 1.50 euros. That is cheap.", True),
+        ("Take\n1. a tent\n2. a lamp", False),
+        ("", False),
+    ],
+)
+def test_a_brief_answer_has_two_sentences_at_most(answer: str, kept: bool) -> None:
+    assert brief(answer) is kept
+
+
+def test_an_asking_answer_ends_with_a_question() -> None:
+    assert asking('Bread is easy. What do you bake? "') and not asking("What is it? Bread.") and not asking("")
+
+
+def test_a_loop_and_nothing_at_all_are_degenerate() -> None:
+    assert degenerate(" ") and degenerate("very good bread, " * 20)
+    assert not degenerate("A short one.") and not degenerate(" ".join(f"word{number}" for number in range(100)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_person_complains_about_the_wish_and_thanks_when_it_is_kept(name: str) -> None:
+    person = Person(name, 1)
+    good = "Bake it well. How do you like it?"
+    bad = "1. **Knead.** Well. So.\n2. Wait. Then bake it."
+    assert person.react(good).mood == "thanks"
+    assert person.react(bad).text in person._phrases.complaints
+    assert person.react(bad, attempt=2).text in person._phrases.again
+    assert (person.score(good), person.score(bad)) == (1.0, 0.0)
+
+
+def test_the_halves_of_the_questions_share_none_and_each_seed_has_an_order() -> None:
+    person = Person("brief", 1)
+    train, held_out = take(person, "train", 1, 48), take(person, "held-out", 1, 32)
+    assert set(train) == set(PROMPTS["brief"].train) and not set(train) & set(held_out)
+    assert take(person, "train", 2, 48) != train and take(Person("brief", 7), "train", 1, 48) == train
+
+
+def test_the_placebo_complains_of_good_answers_too_and_never_names_the_wish() -> None:
+    placebo = Elsewhere("plain", 3)
+    found = [placebo.react("Good and plain.") for _ in range(60)]
+    assert {reaction.mood for reaction in found} == {"complaint", "thanks"}
+    complaints = {reaction.text for reaction in found if reaction.mood == "complaint"}
+    assert complaints <= set(REQUESTS) and not any("list" in text or "bold" in text for text in complaints)
+
+
+def test_an_unknown_person_is_refused() -> None:
+    with pytest.raises(ConfigError, match="choose from plain, brief, asking"):
+        Person("nobody", 1)
+
+
+def test_an_answer_counts_only_as_a_word_of_its_own() -> None:
+    question = Question(question="What is the capital of Italy?", answers=["Rome"])
+    assert question.answered_by("It is rome.") and not question.answered_by("It is Romeo.")
+    assert len(questions(100)) == 100 and questions(100) == questions(0)[:100] and len(texts(3)) == 3
+
+
+def test_equal_cells_have_one_key_and_stops_up_to_their_end() -> None:
+    cell = Cell(arm="trained", person="plain", seed=1, interactions=32)
+    assert cell.stops == [0, 24, 32] and cell.key == Cell(arm="trained", person="plain", seed=1, interactions=32).key
+    assert cell.key != Cell(arm="trained", person="plain", seed=1, interactions=32, settings={"epochs": 4}).key
+
+
+def test_the_report_gives_mean_and_half_width_of_each_stop(tmp_path: Path) -> None:
+    results = [result("trained", "plain", seed, {0: 0.2, 24: 0.6 + 0.1 * seed}) for seed in (1, 2, 3)]
+    found = report.arms(results)
+    assert found["trained"]["plain"]["24"]["style"] == [0.8, 0.2484]
+    assert [one["style"] for one in found["trained"]["plain"]["24"]["seeds"]] == pytest.approx([0.7, 0.8, 0.9])
+    assert "64" not in found["trained"]["plain"]
+    (row,) = report.rows(found)
+    assert row[:5] == ["trained", "plain", "0.20±0.00", "0.80±0.25", "–"]
+    report.draw(tmp_path / "curve.png", results, "title")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--arms", "trained,best"], "best: choose from trained, control, placebo"),
+        (["--missing", "--cache", "empty"], "no finished cell in empty: run without --missing"),
+    ],
+)
+def test_the_command_says_what_to_do(
+    flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["real_model", *flags])
+    assert command.main() == 1
+    assert message in capsys.readouterr().err
