@@ -26,7 +26,7 @@ from openclaw_rl.learner.versions import Candidate, Versions
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.records import PolicyVersion, Sample
+from openclaw_rl.shared.records import Judgement, PolicyVersion, Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import StepReport, Trainer
@@ -251,23 +251,27 @@ class Learner:
         return made if hook else [*made, *await accepted_revisions(self._journal, self._settings)]
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
-        """A sample with a hint gets the prompts of its teacher: with every remembered hint, or with its own."""
+        """A sample with a hint gets the prompts of its teacher: with every remembered hint; or with its own, if the
+        method takes no others or no person gave it.
+        """
         if not (sample.hint and sample.turn_id) or self._method.hints == "none":
             return sample
+        judgement = await self._journal.judgement(sample.turn_id)
         if self._method.hints == "own":
-            remembered = await self._proposed(sample)
+            remembered = self._proposed(sample, judgement)
+        elif judgement is not None and judgement.hint_role != "user":
+            remembered = [sample.hint]
         turn = await self._journal.turn(sample.turn_id)
         if turn is None:
             raise JournalError(f"turn {sample.turn_id} is gone: its session was forgotten")
         prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, remembered)
         return msgspec.structs.replace(sample, hinted_prompts=prompts)
 
-    async def _proposed(self, sample: Sample) -> Sequence[str]:
+    def _proposed(self, sample: Sample, judgement: Judgement | None) -> Sequence[str]:
         """The selected hint; or all candidates, shortest first, if each token takes its own."""
-        assert sample.hint is not None and sample.turn_id is not None
+        assert sample.hint is not None
         if self._settings.learning.hint_selection != "overlap-token":
             return [sample.hint]
-        judgement = await self._journal.judgement(sample.turn_id)
         proposed = candidates_of(judgement.votes) if judgement else []
         # The wish of a comment is no vote's; it comes first.
         return (proposed if sample.hint in proposed else [sample.hint, *proposed])[:MOST_CANDIDATES]

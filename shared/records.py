@@ -177,12 +177,14 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The worth of a turn. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
     what it rests on; `prompt_version` names the prompt files or rules, `selection` how the hint was taken (`none`
-    without one), `reason` describes the rest.
+    without one), `reason` describes the rest. A hint from a person (`hint_role`) is remembered for later turns; one
+    from a tool or an environment teaches this turn alone.
     """
 
     turn_id: str
     score: float | None
     hint: str | None = None
+    hint_role: Literal["user", "tool", "environment"] = "user"
     votes: Sequence[Vote] = ()
     judge: str = ""
     prompt_version: str = ""

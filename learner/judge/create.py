@@ -7,13 +7,14 @@ import asyncio
 from openclaw_rl.learner.judge import custom
 from openclaw_rl.learner.judge.askers.engine import EngineAsker, LazyPrompter
 from openclaw_rl.learner.judge.askers.litellm import asker_of
-from openclaw_rl.learner.judge.llm import ModelJudge, WithHintModel
+from openclaw_rl.learner.judge.llm import ModelJudge, WithHints
 from openclaw_rl.learner.judge.prompt import JudgePrompt
 from openclaw_rl.learner.judge.protocol import Asker, Judge
 from openclaw_rl.learner.judge.reward_model import RewardModelJudge
 from openclaw_rl.learner.judge.rules.rules import RuleJudge
 from openclaw_rl.learner.judge.selection import Selector
 from openclaw_rl.learner.judge.votes import Voting
+from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.teacher import teacher_engine
 from openclaw_rl.shared.backends import create_engine, create_reward_model, own_engine
 from openclaw_rl.shared.engine.protocol import Engine
@@ -41,6 +42,7 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     def voting(asked: ModelReference) -> Voting:
         return Voting(_asker(asked, settings, engine, policy), settings, slots)
 
+    hints = None if hint is None else voting(hint)
     judge: Judge
     if model.setting == "custom_reward":
         judge = custom.create(settings, reward=True)
@@ -51,8 +53,12 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     elif model.kind == "reward-model":
         judge = RewardModelJudge(create_reward_model(settings, model.name), model.name, settings)
     else:
-        judge = ModelJudge(voting(model), JudgePrompt.from_settings(settings), selector, settings, hints=hint is None)
-    return judge if hint is None else WithHintModel(judge, voting(hint), selector, settings)
+        votes, prompt = voting(model), JudgePrompt.from_settings(settings)
+        own = hints is None and prompt.asks_for_hint
+        judge = ModelJudge(votes, prompt, selector, settings, hints=own)
+        if hints is None and not own and method(settings.learning.method, settings).hints != "none":
+            hints = votes
+    return judge if hints is None else WithHints(judge, hints, selector, settings)
 
 
 def _asker(model: ModelReference, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:

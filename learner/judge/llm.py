@@ -1,5 +1,5 @@
-"""A language model as the judge (m votes, each a score in \\boxed{} and perhaps a hint between markers), and a hint
-model for another judge.
+"""Language models as judges: m votes for a score, each in \\boxed{}, and apart from them m votes for a hint, each
+between markers. As published, the two are independent: any next state may give a hint, also next to a positive score.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from openclaw_rl.shared.settings.settings import Settings
 
 @dataclass(eq=False)
 class ModelJudge:
-    """Judges by votes. Without `hints` its hints are ignored, since a hint model is asked."""
+    """Scores by votes. With `hints` a vote may hold a hint too, as a prompt of the user's may ask for one."""
 
     voting: Voting
     prompt: JudgePrompt
     selector: Selector
     settings: Settings
-    hints: bool = True
+    hints: bool = False
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         """m votes at the same time. Raises `JudgeAway`."""
         votes = await self.voting.cast(self.prompt.fill(turn, next_state), read_score)
-        if next_state.role != "user" or not self.hints:
+        if not self.hints:
             votes = [msgspec.structs.replace(vote, hint=None) for vote in votes]
         selected = await self.selector.choose(turn, votes)
         return Judgement(
@@ -50,8 +50,8 @@ class ModelJudge:
         await self.selector.close()
 
 
-class WithHintModel:
-    """A judge, and a hint model that is asked if the score is not positive and a person answered."""
+class WithHints:
+    """A judge, and m votes of a model for a hint on every turn that the judge scores."""
 
     def __init__(self, judge: Judge, voting: Voting, selector: Selector, settings: Settings) -> None:
         self._judge = judge
@@ -61,7 +61,7 @@ class WithHintModel:
         self._scored = cachetools.LRUCache[tuple[str, NextState], Judgement](settings.judge.concurrency)
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
-        """The judge's judgement with the hint model's hint. Raises `JudgeAway`; while the hint model is away, the
+        """The judge's judgement with a hint. Raises `JudgeAway`; while the model is away that is asked for hints, the
         judgement is kept for the next try.
         """
         key = (turn.turn_id, next_state)
@@ -76,7 +76,7 @@ class WithHintModel:
         scored = [msgspec.structs.replace(vote, hint=None) for vote in judged.votes]
         votes: list[Vote] = []
         selected = Selected()
-        if judged.score is not None and judged.score <= 0 and next_state.role == "user" and next_state.text.strip():
+        if judged.score is not None and next_state.text.strip():
             votes = await self._voting.cast(self._prompt.fill(turn, next_state), read_hint)
             votes = [msgspec.structs.replace(vote, about="hint") for vote in votes]
             selected = await self._selector.choose(turn, votes)

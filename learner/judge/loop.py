@@ -197,11 +197,8 @@ class JudgeLoop:
         explicit = signals.by_feedback(turn, feedback)
         next_state = await self._journal.next_state(turn.turn_id)
         outcome = await self._journal.outcome(turn.session_id)
-        if explicit is not None:
-            if explicit.hint or (explicit.score or 0) > 0 or next_state is None:
-                return explicit
-            if explicit.reason != signals.COMMENT and next_state.role != "user":  # a tool's result gives no hint
-                return explicit
+        if explicit is not None and (explicit.hint or (explicit.score or 0) > 0 or next_state is None):
+            return explicit
         if outcome is not None and signals.outcome_counts(turn, outcome, next_state):
             return signals.with_feedback(await self._by_outcome(turn, outcome, next_state, judge), explicit)
         if next_state is None:
@@ -213,7 +210,7 @@ class JudgeLoop:
             raise JudgeAway(f"turn {turn.turn_id} waits for the judge")
         judged = await judge.judge(turn, next_state)
         self._judge_answered()
-        return judged
+        return msgspec.structs.replace(judged, hint_role=next_state.role)
 
     async def _by_outcome(
         self, turn: Turn, outcome: Outcome, next_state: NextState | None, judge: Judge | None
@@ -221,10 +218,14 @@ class JudgeLoop:
         settings = self._settings
         later = await self._journal.later_main_turns(turn.turn_id, outcome.time) if settings.learning.gamma else 0
         judged = signals.by_outcome(turn, outcome, gamma=settings.learning.gamma, later=later)
-        if not settings.judge.step_rewards or judged.score is None or next_state is None:
+        if judged.score is None or next_state is None:
             return judged
         step = await self._journal.judgement(turn.turn_id)  # from before the outcome came
-        if step is None or step.signal != "judge" or step.score is None:
+        if step is not None and (step.signal != "judge" or step.score is None):
+            step = None
+        if not settings.judge.step_rewards:
+            return judged if step is None else signals.with_hint_of(judged, step)
+        if step is None:
             step = await self._asked(judge, turn, next_state)
         return signals.with_step(judged, step, settings.judge.step_rewards)
 

@@ -15,8 +15,8 @@ from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Message, NextState, Turn
 from openclaw_rl.shared.settings.settings import Settings
 
-JUDGE = "judge-v1"
-HINT = "hint-v1"
+JUDGE = "judge-v2"
+HINT = "hint-v2"
 _FOLDER = Path(__file__).parent / "prompts"
 _PLACE = re.compile(r"\{(request|answer|role|next_state)\}")
 _NEEDED = frozenset({"answer", "next_state"})
@@ -53,6 +53,11 @@ class JudgePrompt(msgspec.Struct, frozen=True):
             places = " and ".join(f"{{{name}}}" for name in sorted(missing))
             raise ConfigError(f"judge_prompt = {settings.judge.prompt!r} has no place for {places}")
         return cls(fingerprint(path.name, template.encode()), template)
+
+    @property
+    def asks_for_hint(self) -> bool:
+        """True if its votes may hold a hint, as those of a file of the user's may."""
+        return "[HINT]" in self.template
 
     def fill(self, turn: Turn, next_state: NextState) -> str:
         """The request, the answer and the next state with its role, each cut to a bounded length."""

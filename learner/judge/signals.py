@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, NOT_UNDERSTOOD, read_message, strip_stamp
+from openclaw_rl.learner.judge.protocol import NOT_UNDERSTOOD
+from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, read_message, strip_stamp
 from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.shared.messages.images import images_of, misplaced
@@ -108,12 +109,17 @@ def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement
         score = (judgement.score + weight * step.score) / (1.0 + weight)
         part = f"outcome {judgement.score:+g} and step {step.score:+g} (weight {weight:g}, by {step.judge}) together"
     return msgspec.structs.replace(
-        judgement,
+        with_hint_of(judgement, step),
         score=score,
         votes=step.votes,
         prompt_version=step.prompt_version or judgement.prompt_version,
         reason=f"{judgement.reason}; {part}",
     )
+
+
+def with_hint_of(judgement: Judgement, step: Judgement) -> Judgement:
+    """A judgement with the hint of another one of the same turn."""
+    return msgspec.structs.replace(judgement, hint=step.hint, hint_role=step.hint_role, selection=step.selection)
 
 
 def corrects(judgement: Judgement, lesson: Sample) -> bool:
@@ -132,12 +138,13 @@ def with_feedback(judgement: Judgement, explicit: Judgement | None) -> Judgement
         return judgement
     if explicit.reason == COMMENT and not explicit.score:
         return msgspec.structs.replace(judgement, feedback_id=explicit.feedback_id)
-    hint = explicit.hint
+    hint, role = explicit.hint, explicit.hint_role
     if hint is None and explicit.score is not None and explicit.score <= 0:
-        hint = judgement.hint
+        hint, role = judgement.hint, judgement.hint_role
     return msgspec.structs.replace(
         explicit,
         hint=hint,
+        hint_role=role,
         votes=judgement.votes,
         prompt_version=judgement.prompt_version or explicit.prompt_version,
         selection=NONE if hint is None else explicit.selection if explicit.hint else judgement.selection,
@@ -179,7 +186,7 @@ def defect(turn: Turn, judgement: Judgement, settings: Settings, *, live: int) -
     if length > max_tokens:
         return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
     if judgement.score is None and judgement.reason.startswith(NOT_UNDERSTOOD):
-        return NOT_UNDERSTOOD
+        return judgement.reason
     if judgement.score is None:
         return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
     lag = version_lag(turn, live)

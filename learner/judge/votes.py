@@ -15,18 +15,19 @@ from collections.abc import Callable, Sequence
 import msgspec
 import stamina
 
-from openclaw_rl.learner.judge.protocol import Asker, Said
+from openclaw_rl.learner.judge.protocol import NOT_UNDERSTOOD, Asker, Said
 from openclaw_rl.shared.errors import JudgeAway, JudgeError
 from openclaw_rl.shared.records import Vote
 from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
 
-_SCORE = re.compile(r"\\boxed\{\s*([+-]?\s*[01])\s*\}")
+_SCORE = re.compile(r"\\boxed\{\s*([+-]?\s*[01]|\?)\s*\}")
 _HINT = re.compile(r"\[HINT\](.*?)\[/HINT\]", re.DOTALL)
 _NO_HINT = re.compile(r"\[NO[ _-]?HINT\]", re.IGNORECASE)
 _FIRST_PAUSE = 0.5
 TRIES = 3
+NOT_READ = f"{NOT_UNDERSTOOD}: the judge cannot read the language of the message"
 
 Reader = Callable[[str], Vote]
 
@@ -81,14 +82,15 @@ class Voting:
 
 
 def read_score(text: str) -> Vote:
-    """A vote from a model's text: its last score, and its last hint unless the score is positive. Raises `JudgeError`
-    without a score.
+    """A vote from a model's text: its last score, and its last hint. A vote that does not understand the message has
+    failed. Raises `JudgeError` without a score.
     """
     scores = _SCORE.findall(text)
     if not scores:
         raise JudgeError("the answer holds no \\boxed{} score")
-    score = float(scores[-1].replace(" ", ""))
-    return Vote(text=text, score=score, hint=_last_hint(text) if score <= 0 else None)
+    if scores[-1] == "?":
+        return Vote(text=text, failure=NOT_READ)
+    return Vote(text=text, score=float(scores[-1].replace(" ", "")), hint=_last_hint(text))
 
 
 def read_hint(text: str) -> Vote:
@@ -120,7 +122,9 @@ def _undecided(counts: Counter[float], threshold: float) -> str:
 
 
 def describe(votes: Sequence[Vote], threshold: float) -> str:
-    """The scoring votes as a sentence."""
+    """The scoring votes as a sentence; if none is valid and one did not understand the message, that comes first."""
+    if votes and all(vote.score is None for vote in votes) and any(vote.failure == NOT_READ for vote in votes):
+        return NOT_READ
     scores = Counter(vote.score for vote in votes if vote.score is not None)
     parts = []
     if scores:

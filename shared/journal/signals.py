@@ -110,12 +110,13 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
     """Store a judgement; its turn no longer waits, unless feedback came after the one that `feedback_id` names.
 
     A judge that saw feedback, even a mere comment, must name the latest it saw: otherwise the turn is offered
-    again.
+    again. The column `hint` holds wishes of people alone; the record holds every hint.
     """
+    wish = judgement.hint if judgement.hint_role == "user" else None
     turn = turn_row(connection, judgement.turn_id)
     connection.execute(
         "INSERT INTO judgements (turn, feedback_id, score, hint, body) VALUES (?,?,?,?,?)",
-        (turn, judgement.feedback_id, judgement.score, judgement.hint, pack_record(judgement)),
+        (turn, judgement.feedback_id, judgement.score, wish, pack_record(judgement)),
     )
     _count_votes(connection, judgement)
     if not _newer_feedback(connection, turn):
@@ -207,14 +208,14 @@ def prompts_seen(connection: Connection, limit: int, *, images: bool = False) ->
 
 
 def recent_hints(connection: Connection, limit: int) -> list[str]:
-    """The latest distinct hints of judgements, newest last."""
+    """The latest distinct hints from people, newest last."""
     query = "SELECT hint FROM judgements WHERE hint IS NOT NULL GROUP BY hint ORDER BY max(id) DESC LIMIT ?"
     return connection.column(query, limit)[::-1]
 
 
 def hint_mentions(connection: Connection, limit: int) -> list[tuple[int, str]]:
-    """The hints among the last `limit` judgements, each as often as it was given, with the judgement's number,
-    newest first.
+    """The hints from people among the last `limit` judgements, each as often as it was given, with the judgement's
+    number, newest first.
     """
     rows = connection.execute(
         "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > (SELECT coalesce(max(id), 0) FROM "

@@ -55,3 +55,15 @@ async def quarantine(world: World, turn: Turn) -> str:
     assert explained is not None
     assert await world.journal.ready_count() == 0
     return str(explained["quarantine"]["reason"])
+
+
+HINTS = "tests.learner.judged:Hinting"
+
+
+class Hinting:
+    """A judge that gives a hint on every turn."""
+
+    def __init__(self, settings: Any) -> None: ...
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        return Judgement(turn_id=turn.turn_id, score=1.0, hint=f"Mind this: {next_state.text}")

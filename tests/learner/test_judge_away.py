@@ -76,7 +76,7 @@ async def test_feedback_and_outcomes_are_settled_behind_any_number_of_turns_that
         return await read(limit, **options)
 
     world.journal.unjudged = watched  # type: ignore[method-assign]
-    left = sorted(turn.turn_id for turn in [*waiting, *disliked])
+    left = sorted(turn.turn_id for turn in [*waiting, *disliked, by_tool])
     loop = asyncio.create_task(world.judge.run())
     try:
         async with asyncio.timeout(20):
@@ -84,7 +84,7 @@ async def test_feedback_and_outcomes_are_settled_behind_any_number_of_turns_that
                 await asyncio.sleep(0.01)
             assert "waits for its engine" in world.progress.last_error  # what was settled does not hide it
             rewards = {one.turn_id: one.reward for one in await world.journal.ready_samples(9)}
-            assert rewards == {liked.turn_id: 1.0, alone.turn_id: -1.0, by_tool.turn_id: -1.0, tested.turn_id: 0.5}
+            assert rewards == {liked.turn_id: 1.0, alone.turn_id: -1.0, tested.turn_id: 0.5}
             assert asked == {2}  # no more are read at a time
             monkeypatch.setattr(Away, "here", True)
             while await read(1) or world.progress.last_error:

@@ -19,7 +19,7 @@ from openclaw_rl.shared.records import (
     VersionSpan,
     Vote,
 )
-from tests.learner.judged import feedback, judgement_of, only_sample, quarantine
+from tests.learner.judged import HINTS, feedback, judgement_of, only_sample, quarantine
 from tests.learner.world import World, Worlds
 
 
@@ -74,6 +74,31 @@ async def test_a_tool_result_scores_and_hints_nothing(untrained: Worlds) -> None
     await world.judge.once()
     sample = await only_sample(world)
     assert (sample.reward, sample.hint) == (-1.0, None)
+
+
+async def test_a_hint_from_a_tool_teaches_its_turn_and_is_no_remembered_wish(untrained: Worlds) -> None:
+    world = untrained(judge=HINTS)
+    await world.says(1, "no such file", role="tool")
+    await world.judge.once()
+    sample = await only_sample(world)
+    assert (sample.reward, sample.hint) == (1.0, "Mind this: no such file")
+    assert await world.journal.recent_hints(5) == []
+    await world.says(2, "thanks, but shorter next time")
+    await world.judge.once()
+    assert await world.journal.recent_hints(5) == ["Mind this: thanks, but shorter next time"]
+
+
+async def test_a_thumb_down_takes_the_hint_from_a_tool_and_a_comment_is_a_wish_of_its_own(untrained: Worlds) -> None:
+    world = untrained(judge=HINTS)
+    made = await world.says(1, "no such file", role="tool")
+    await world.journal.add_feedback(feedback(made, -1.0))
+    await world.judge.once()
+    assert (await only_sample(world)).hint == "Mind this: no such file"
+    assert await world.journal.recent_hints(5) == []
+    await world.journal.add_feedback(feedback(made, -1.0, "no tables please"))
+    await world.judge.once()
+    assert (await only_sample(world)).hint == "no tables please."
+    assert await world.journal.recent_hints(5) == ["no tables please."]
 
 
 async def test_explicit_feedback_outranks_what_the_user_typed(untrained: Worlds) -> None:

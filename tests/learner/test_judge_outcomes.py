@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from openclaw_rl.shared.records import Outcome, PolicyVersion, Timings
-from tests.learner.judged import STEPS, judgement_of, only_sample
+from tests.learner.judged import HINTS, STEPS, judgement_of, only_sample
 from tests.learner.world import Worlds
 
 
@@ -48,6 +48,17 @@ async def test_a_step_reward_is_mixed_into_the_outcome_and_a_failed_one_leaves_i
     failed = "the step was not scored: 1 of 1 votes failed: no answer"
     assert (failed in judgement.reason) == (text == "none")
     assert (await judgement_of(world, last)).score == reward  # nothing came after it that could be judged
+
+
+async def test_a_hint_from_a_tool_outlives_the_outcome(untrained: Worlds) -> None:
+    world = untrained(judge=HINTS)
+    made = await world.says(1, "no such file", role="tool")
+    await world.judge.once()
+    await world.journal.add_outcome(Outcome(session_id="session-1", reward=-1.0))
+    await world.judge.once()
+    judgement = await judgement_of(world, made)
+    assert (judgement.score, judgement.signal, judgement.hint) == (-1.0, "outcome", "Mind this: no such file")
+    assert await world.journal.recent_hints(5) == []
 
 
 async def test_an_outcome_outranks_what_was_judged_of_a_tool_result_and_takes_its_votes_as_the_step(

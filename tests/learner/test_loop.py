@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 from openclaw_rl.learner.loop import POLL, keep_engine_in_step
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.errors import EngineError, JournalError, TrainerError
-from openclaw_rl.shared.records import Feedback, PolicyVersion, VersionSpan
-from openclaw_rl.shared.trainer import StepReport
+from openclaw_rl.shared.records import Feedback, PolicyVersion, Sample, VersionSpan
+from openclaw_rl.shared.trainer import Recipe, StepReport
+from tests.learner.test_judge_loop import HINTS
 from tests.learner.world import World
 
 Worlds = Callable[..., World]
@@ -123,6 +124,30 @@ async def test_explicit_praise_trains_without_any_complaint(worlds: Worlds) -> N
     assert version is not None
     assert (version.metrics["samples/binary"], version.metrics["samples/distill"]) == (4, 0)
     assert all(asked == 0 for _, asked, _ in world.engine.asked)  # nothing to rehearse towards without a hint
+
+
+async def test_a_hint_from_a_tool_teaches_its_own_turn_and_no_rehearsal(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(judge=HINTS)
+    await world.versions.start()
+    taught: list[Sample] = []
+    step = world.trainer.step
+
+    async def watched(samples: Sequence[Sample], recipe: Recipe) -> StepReport:
+        taught.extend(samples)
+        return await step(samples, recipe)
+
+    monkeypatch.setattr(world.trainer, "step", watched)
+    await tell(world, 1, ["no such file", "permission denied", "timed out"], role="tool")
+    await tell(world, 4, ["shorter next time"])
+    assert await world.learner.once()
+    read = world.prompter.tokenizer.decode
+    shown = {sample.hint: [read(ids) for ids in sample.hinted_prompts] for sample in taught}
+    by_tool = shown["Mind this: no such file"]
+    assert len(by_tool) == 1 and "no such file" in by_tool[0] and "shorter" not in by_tool[0]
+    rehearsed = [read(ids) for one in taught if one.origin == "rehearsal" for ids in one.hinted_prompts]
+    assert rehearsed and all("shorter next time" in text and "no such" not in text for text in rehearsed)
 
 
 async def test_the_binary_method_learns_from_every_score_and_makes_no_rollouts(worlds: Worlds) -> None:

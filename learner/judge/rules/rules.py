@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from openclaw_rl.learner.judge.protocol import NOT_UNDERSTOOD
 from openclaw_rl.learner.judge.rules import (
     complaints,
     detail,
@@ -35,7 +36,7 @@ from openclaw_rl.learner.judge.rules.language import is_foreign
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 
 VERSION = "rules-v4"
-NOT_UNDERSTOOD = "not understood: the rules read English only; a model reads other languages (the setting judge)"
+NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
 _LONGEST_REASON = 8  # words
@@ -199,7 +200,7 @@ def read_message(text: str, *, answer: str = "") -> Reading:
     if "praise" in meanings or thumb > 0:
         return Reading(1.0, None, "the user is content")
     if is_foreign(message):
-        return Reading(None, None, NOT_UNDERSTOOD)
+        return Reading(None, None, NOT_READ)
     return Reading(0.0, None, "the message says nothing about the answer")
 
 

@@ -26,7 +26,7 @@ class ScriptedModel:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 with outer._lock:
                     outer.requests.append(body)
-                    said = outer.script.pop(0) if outer.script else r"\boxed{0}"
+                    said = outer.script.pop(0) if outer.script else r"\boxed{0} [NO HINT]"
                     outer.together += 1
                     outer.most_together = max(outer.most_together, outer.together)
                 outer.released.wait(10.0)

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from openclaw_rl.learner.judge.create import create
-from openclaw_rl.learner.judge.llm import ModelJudge, WithHintModel
+from openclaw_rl.learner.judge.llm import ModelJudge, WithHints
 from openclaw_rl.learner.judge.reward_model import RewardModelJudge
 from openclaw_rl.learner.judge.rules.rules import RuleJudge
 from openclaw_rl.shared.errors import ConfigError
@@ -14,9 +14,10 @@ from openclaw_rl.shared.settings.settings import Settings
 
 def test_a_setting_becomes_a_judge() -> None:
     assert isinstance(create(Settings()), RuleJudge)
-    assert isinstance(create(Settings(judge="ollama/llama3:8b")), ModelJudge)
+    assert isinstance(create(Settings(judge="ollama/llama3:8b")), WithHints)
+    assert isinstance(create(Settings(judge="ollama/llama3:8b", method="binary")), ModelJudge)  # it takes no hints
     assert isinstance(create(Settings(judge="reward-model:anywhere")), RewardModelJudge)
-    assert isinstance(create(Settings(hint_model="ollama/llama3:8b")), WithHintModel)
+    assert isinstance(create(Settings(hint_model="ollama/llama3:8b")), WithHints)
 
 
 def test_a_model_behind_litellm_needs_litellm(monkeypatch: pytest.MonkeyPatch) -> None:

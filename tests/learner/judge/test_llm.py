@@ -6,12 +6,14 @@ import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from openclaw_rl.learner.judge import votes
 from openclaw_rl.learner.judge.askers.litellm import LiteLLMAsker, asker_of
 from openclaw_rl.learner.judge.protocol import Judge
+from openclaw_rl.learner.judge.signals import defect
 from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import NextState
 from openclaw_rl.shared.settings.model_reference import read_model
@@ -28,37 +30,41 @@ Judges = Callable[..., Judge]
 async def test_the_scripted_model_sees_request_answer_and_reaction_with_its_role(
     model: ScriptedModel, judge: Judges
 ) -> None:
-    model.script = ["The user objects.\n\\boxed{-1}\n[HINT]Write without bold.[/HINT]"]
+    model.script = ["The user objects.\n\\boxed{-1}", "[HINT]Write without bold.[/HINT]"]
     judgement = await judge(judge_temperature=0.3).judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint) == (-1.0, "Write without bold.")
     assert (judgement.judge, judgement.prompt_version, judgement.selection) == (
         "openai/scripted",
-        "judge-v1",
+        "judge-v2+hint-v2",
         "longest",
     )
-    assert judgement.reason == "1 of 1 votes valid: 1 for -1"
+    assert judgement.reason == "1 of 1 votes valid: 1 for -1; openai/scripted was asked for a hint"
     assert judgement.votes[0].text.startswith("The user objects.")
-    (request,) = model.requests
-    asked = request["messages"][0]["content"]
-    for part in ("Tell me about tides.", "**Tides** rise and fall.", "No bold, please.", "role: user"):
-        assert part in asked
-    assert request["temperature"] == 0.3
+    assert len(model.requests) == 2
+    for request in model.requests:
+        asked = request["messages"][0]["content"]
+        for part in ("Tell me about tides.", "**Tides** rise and fall.", "No bold, please.", "role: user"):
+            assert part in asked
+        assert request["temperature"] == 0.3
+    score, hint = (request["messages"][0]["content"] for request in model.requests)
+    assert ("[HINT]" in score, "\\boxed" in score) == (False, True)
+    assert ("[HINT]" in hint, "\\boxed" in hint) == (True, False)
 
 
 async def test_the_most_frequent_score_of_the_scripted_votes_decides(model: ScriptedModel, judge: Judges) -> None:
     model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
-    assert (await judge(votes=3).judge(ASKED, COMPLAINT)).score == -1.0
+    assert (await judge(votes=3, method="binary").judge(ASKED, COMPLAINT)).score == -1.0
     model.script = [r"\boxed{-1}", r"\boxed{1}"]
-    split = await judge(votes=2).judge(ASKED, COMPLAINT)
+    split = await judge(votes=2, method="binary").judge(ASKED, COMPLAINT)
     assert split.score == 0.0
     assert split.reason == "2 of 2 votes valid: 1 for +1, 1 for -1; a tie, which scores 0"
     model.script = [r"\boxed{-1}", r"\boxed{1}", r"\boxed{-1}"]
-    assert (await judge(votes=3, judge_threshold=0.7).judge(ASKED, COMPLAINT)).score == 0.0
+    assert (await judge(votes=3, judge_threshold=0.7, method="binary").judge(ASKED, COMPLAINT)).score == 0.0
 
 
 async def test_scripted_votes_that_fail_are_failures_and_not_neutral(model: ScriptedModel, judge: Judges) -> None:
     model.script = [r"\boxed{1}", None, "I cannot say."]
-    judgement = await judge(votes=3).judge(ASKED, COMPLAINT)
+    judgement = await judge(votes=3, method="binary").judge(ASKED, COMPLAINT)
     assert judgement.score == 1.0
     assert sorted(bool(vote.failure) for vote in judgement.votes) == [False, True, True]
     assert "I cannot say." in [vote.text for vote in judgement.votes if vote.failure]
@@ -116,7 +122,7 @@ async def test_a_scripted_failure_is_tried_again(
 ) -> None:
     monkeypatch.setattr(votes, "TRIES", 2)
     model.script = [None, r"\boxed{1}"]
-    assert (await judge().judge(ASKED, COMPLAINT)).score == 1.0
+    assert (await judge(votes=1, method="binary").judge(ASKED, COMPLAINT)).score == 1.0
     assert len(model.requests) == 2
 
 
@@ -135,30 +141,64 @@ async def test_no_more_votes_at_a_time_than_allowed_reach_the_scripted_model(
     asking = judge(votes=4, judge_concurrency=2)
     judgements = await asyncio.gather(*(asking.judge(ASKED, COMPLAINT) for _ in range(3)))
     assert [judgement.score for judgement in judgements] == [0.0] * 3
-    assert len(model.requests) == 12 and model.most_together <= 2
+    assert len(model.requests) == 24 and model.most_together <= 2
 
 
-async def test_a_tool_result_gives_no_hint_whatever_the_scripted_model_says(
-    model: ScriptedModel, judge: Judges
+@pytest.mark.parametrize("role", ["user", "tool", "environment"])
+@pytest.mark.parametrize("score", [-1, 0, 1])
+async def test_any_next_state_gives_a_hint_next_to_any_score_of_the_scripted_model(
+    model: ScriptedModel, judge: Judges, role: Literal["user", "tool", "environment"], score: int
 ) -> None:
-    model.script = ["\\boxed{-1}\n[HINT]Check the path first.[/HINT]"]
-    result = NextState(turn_id=ASKED.turn_id, role="tool", text="Error: no such file")
-    judgement = await judge().judge(ASKED, result)
-    assert (judgement.score, judgement.hint) == (-1.0, None)
+    model.script = [f"\\boxed{{{score}}}", "[HINT]Check the path first.[/HINT]"]
+    state = NextState(turn_id=ASKED.turn_id, role=role, text="Error: no such file")
+    judgement = await judge().judge(ASKED, state)
+    assert (judgement.score, judgement.hint) == (score, "Check the path first.")
+    assert f"role: {role}" in model.requests[1]["messages"][0]["content"]
+
+
+async def test_no_hint_is_asked_for_without_a_score_or_a_next_state(model: ScriptedModel, judge: Judges) -> None:
+    model.script = ["I cannot say."]
+    assert (await judge().judge(ASKED, COMPLAINT)).hint is None
+    await judge().judge(ASKED, NextState(turn_id=ASKED.turn_id, role="user", text=" "))
+    assert len(model.requests) == 2
 
 
 async def test_one_scripted_yes_among_three_is_a_hint(model: ScriptedModel, judge: Judges) -> None:
-    model.script = ["\\boxed{-1} [HINT]Write without bold.[/HINT]", r"\boxed{-1}", r"\boxed{-1}"]
+    model.script = [r"\boxed{-1}"] * 3 + ["[HINT]Write without bold.[/HINT]", "[NO HINT]", "[NO HINT]"]
     judgement = await judge(votes=3, judge_concurrency=1).judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, "Write without bold.", "longest")
 
 
 async def test_a_scripted_hint_of_ten_characters_is_dropped(model: ScriptedModel, judge: Judges) -> None:
-    model.script = ["\\boxed{-1} [HINT]No tables.[/HINT]"]
+    model.script = [r"\boxed{-1}", "[HINT]No tables.[/HINT]"]
     judgement = await judge().judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, None, "none")
     assert "hints shorter than 11 characters were dropped" in judgement.reason
-    assert judgement.votes[0].hint == "No tables."
+    assert judgement.votes[1].hint == "No tables."
+
+
+async def test_a_scripted_judge_that_cannot_read_the_language_gives_no_score(
+    model: ScriptedModel, judge: Judges
+) -> None:
+    model.script = [r"I do not know this language. \boxed{?}", None, r"\boxed{?}"]
+    judgement = await judge(votes=3).judge(ASKED, COMPLAINT)
+    assert (judgement.score, judgement.hint) == (None, None)
+    assert judgement.reason.startswith("not understood") and defect(ASKED, judgement, Settings(), live=0).startswith(
+        "not understood"
+    )
+    assert len(model.requests) == 3  # none of them was tried again, and no hint was asked for
+    model.script = [r"\boxed{?}", r"\boxed{1}", r"\boxed{1}"]
+    assert (await judge(votes=3).judge(ASKED, COMPLAINT)).score == 1.0
+
+
+async def test_a_prompt_of_ones_own_that_asks_for_a_hint_too_is_asked_alone(
+    model: ScriptedModel, judge: Judges, tmp_path: Path
+) -> None:
+    file = tmp_path / "both.md"
+    file.write_text("Was {answer} fine, given {next_state}? \\boxed{} and [HINT]…[/HINT]")
+    model.script = [r"\boxed{1} [HINT]Write without bold.[/HINT]"]
+    judgement = await judge(judge_prompt=str(file)).judge(ASKED, COMPLAINT)
+    assert (judgement.score, judgement.hint, len(model.requests)) == (1.0, "Write without bold.", 1)
 
 
 async def test_a_prompt_of_ones_own_is_asked_and_recorded_by_content(
@@ -167,34 +207,24 @@ async def test_a_prompt_of_ones_own_is_asked_and_recorded_by_content(
     file = tmp_path / "mine.md"
     file.write_text("Was {answer} fine, given {next_state}? \\boxed{}")
     first = await judge(judge_prompt=str(file)).judge(ASKED, COMPLAINT)
-    assert model.requests[-1]["messages"][0]["content"] == (
+    assert model.requests[0]["messages"][0]["content"] == (
         "Was **Tides** rise and fall. fine, given No bold, please.? \\boxed{}"
     )
     file.write_text("Again: was {answer} fine, given {next_state}? \\boxed{}")
     second = await judge(judge_prompt=str(file)).judge(ASKED, COMPLAINT)
-    assert first.prompt_version.startswith("mine.md#") and len(first.prompt_version) == len("mine.md#") + 8
+    own, _, hint = first.prompt_version.partition("+")
+    assert own.startswith("mine.md#") and len(own) == len("mine.md#") + 8 and hint == "hint-v2"
     assert second.prompt_version != first.prompt_version
 
 
-async def test_the_scripted_hint_model_is_asked_where_the_score_is_not_positive(
-    model: ScriptedModel, judge: Judges
-) -> None:
-    model.script = ["\\boxed{-1}\n[HINT]The scorer's own.[/HINT]", "[HINT]Write without bold.[/HINT]"]
-    asking = judge(hint_model=f"openai/hints@{model.url}")
-    judgement = await asking.judge(ASKED, COMPLAINT)
+async def test_the_scripted_hint_model_is_asked_in_place_of_the_judge(model: ScriptedModel, judge: Judges) -> None:
+    model.script = [r"\boxed{-1} [HINT]The scorer's own.[/HINT]", "[HINT]Write without bold.[/HINT]"]
+    judgement = await judge(hint_model=f"openai/hints@{model.url}").judge(ASKED, COMPLAINT)
     assert [request["model"] for request in model.requests] == ["scripted", "hints"]
     assert (judgement.score, judgement.hint, judgement.selection) == (-1.0, "Write without bold.", "longest")
-    assert judgement.prompt_version == "judge-v1+hint-v1"
+    assert judgement.prompt_version == "judge-v2+hint-v2"
     assert [(vote.about, vote.hint) for vote in judgement.votes] == [("score", None), ("hint", "Write without bold.")]
     assert "openai/hints was asked for a hint" in judgement.reason
-
-    model.script = [r"\boxed{1}"]
-    praised = await asking.judge(ASKED, NextState(turn_id=ASKED.turn_id, role="user", text="Thanks!"))
-    assert (praised.score, praised.hint, praised.prompt_version, len(model.requests)) == (1.0, None, "judge-v1", 3)
-
-    model.script = [r"\boxed{-1}"]
-    failed = await asking.judge(ASKED, NextState(turn_id=ASKED.turn_id, role="tool", text="Error"))
-    assert (failed.hint, len(model.requests)) == (None, 4)
 
 
 async def test_one_scripted_hint_among_votes_that_fail_or_decline_is_taken(model: ScriptedModel, judge: Judges) -> None:
@@ -213,7 +243,7 @@ async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedMode
     asking = judge(judge="rules", hint_model=f"openai/hints@{model.url}")
     judgement = await asking.judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.judge) == (-1.0, "Use no bold type.", "rules")
-    assert judgement.prompt_version == "rules-v4+hint-v1"
+    assert judgement.prompt_version == "rules-v4+hint-v2"
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ async def test_the_first_load_of_a_scripted_model_is_no_part_of_a_vote_and_its_r
     assert slow.score is None and "no score within 0.05 s" in slow.votes[0].failure
 
 
-async def test_with_a_scripted_hint_model_it_yields_hints_where_the_score_is_not_positive(
+async def test_with_a_scripted_hint_model_it_yields_hints_next_to_any_score(
     tmp_path: Path, model: ScriptedModel, judge: Callable[..., Judge]
 ) -> None:
     folder = write_classifier(tmp_path / "rm")
@@ -87,12 +87,12 @@ async def test_with_a_scripted_hint_model_it_yields_hints_where_the_score_is_not
         judgement = await asking.judge(ASKED, came)
         scores[came.text] = judgement.score
         assert judgement.score == (await rated.rate(conversation(ASKED, came))).score
-        assert judgement.hint == ("Check the sum." if judgement.score <= 0 else None)
+        assert judgement.hint == "Check the sum."
     rated._model.score.weight.data *= -1  # the same words, the other way round
     model.script = ["[HINT]Check the sum.[/HINT]"]
     turned = await asking.judge(ASKED, THANKS)
     assert turned.score == pytest.approx(-scores["thanks"])
-    assert turned.hint == ("Check the sum." if turned.score <= 0 else None)
+    assert turned.hint == "Check the sum."
 
 
 def test_it_reads_the_conversation() -> None:

@@ -14,7 +14,7 @@ def vote(score: float | None, hint: str | None = None) -> Vote:
 
 def test_reading_a_score() -> None:
     assert read_score(r"First \boxed{1}, no: \boxed{ -1 }").score == -1.0
-    assert read_score("\\boxed{+1}\n[HINT]x[/HINT]").hint is None  # praise wishes nothing
+    assert read_score("\\boxed{+1}\n[HINT]x[/HINT]").hint == "x"
     assert read_score("\\boxed{-1} [HINT] a [/HINT] [HINT] b [/HINT]").hint == "b"
     assert read_score("\\boxed{0} [HINT]  [/HINT]").hint is None
     for text in ("", "1", r"\boxed{2}", r"\boxed{good}"):

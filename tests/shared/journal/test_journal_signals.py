@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pytest
 
 from openclaw_rl.shared.errors import JournalError
@@ -265,6 +267,18 @@ def test_hints_are_distinct_with_the_newest_last(journal: Journal) -> None:
         journal.add_judgement(judged(turn, hint=hint))
     assert journal.recent_hints(10) == ["no bold", "be shorter", "say why"]
     assert journal.recent_hints(2) == ["be shorter", "say why"]
+
+
+def test_only_hints_from_people_are_remembered(journal: Journal) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+    roles: list[Literal["user", "tool", "environment"]] = ["tool", "user", "environment"]
+    for role in roles:
+        journal.add_judgement(msgspec.structs.replace(judged(turn, hint=f"from {role}"), hint_role=role))
+    assert journal.recent_hints(10) == ["from user"]
+    assert [hint for _, hint in journal.hint_mentions(10)] == ["from user"]
+    kept = journal.judgement(turn.turn_id)
+    assert kept is not None and (kept.hint, kept.hint_role) == ("from environment", "environment")
 
 
 def test_episodes_open_and_end(journal: Journal) -> None:

@@ -60,15 +60,16 @@ def settings(**changes: Any) -> Settings:
 
 
 async def test_a_scripted_policy_judges_as_the_base_behind_every_chat(prompter: Prompter) -> None:
-    engine = SpeakingEngine(prompter, "It objects. \\boxed{-1} [HINT]Write without bold.[/HINT]")
+    engine = SpeakingEngine(prompter, "It objects. \\boxed{-1}", "[HINT]Write without bold.[/HINT]")
     judge = create(settings(judge_temperature=0.2, judge_max_tokens=80), engine, prompter)  # type: ignore[arg-type]
     judgement = await judge.judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint) == (-1.0, "Write without bold.")
-    assert (judgement.judge, judgement.prompt_version, judgement.selection) == ("policy", "judge-v1", "longest")
-    ((question, sampling, options),) = engine.asked
-    assert "Tell me about tides." in question and "No bold, please." in question and "role: user" in question
-    assert (sampling.temperature, sampling.max_tokens) == (0.2, 80)
-    assert options == {"images": (), "version": 0, "priority": Priority.JUDGE}
+    assert (judgement.judge, judgement.prompt_version, judgement.selection) == ("policy", "judge-v2+hint-v2", "longest")
+    assert len(engine.asked) == 2
+    for question, sampling, options in engine.asked:
+        assert "Tell me about tides." in question and "No bold, please." in question and "role: user" in question
+        assert (sampling.temperature, sampling.max_tokens) == (0.2, 80)
+        assert options == {"images": (), "version": 0, "priority": Priority.JUDGE}
     await judge.close()
     assert not engine.closed  # it is the learner's
 
@@ -115,7 +116,7 @@ async def test_a_scripted_engine_that_cannot_answer_lets_the_turn_wait_with_its_
 
 async def test_a_scripted_engine_that_is_gone_lets_the_turn_wait(prompter: Prompter) -> None:
     engine = SpeakingEngine(prompter, EngineError("the engine cannot be reached"), r"\boxed{1}")
-    judge = create(settings(votes=1), engine, prompter)  # type: ignore[arg-type]
+    judge = create(settings(votes=1, method="binary"), engine, prompter)  # type: ignore[arg-type]
     with pytest.raises(JudgeAway, match="policy waits for its engine"):
         await judge.judge(ASKED, COMPLAINT)
     assert (await judge.judge(ASKED, COMPLAINT)).score == 1.0
@@ -124,7 +125,7 @@ async def test_a_scripted_engine_that_is_gone_lets_the_turn_wait(prompter: Promp
 async def test_a_scripted_engine_that_does_not_get_to_it_behind_chat_lets_the_turn_wait(prompter: Prompter) -> None:
     engine = SpeakingEngine(prompter, r"\boxed{1}")
     engine.released.clear()
-    judge = create(settings(judge_timeout=0.1), engine, prompter)  # type: ignore[arg-type]
+    judge = create(settings(judge_timeout=0.1, votes=1, method="binary"), engine, prompter)  # type: ignore[arg-type]
     with pytest.raises(JudgeAway, match=r"no answer within 0\.1 s"):
         await judge.judge(ASKED, COMPLAINT)
     engine.released.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from openclaw_rl.learner.judge.rules.language import is_foreign
-from openclaw_rl.learner.judge.rules.rules import NOT_UNDERSTOOD, RuleJudge, read_message
+from openclaw_rl.learner.judge.rules.rules import NOT_READ, RuleJudge, read_message
 from openclaw_rl.learner.judge.signals import by_feedback, defect
 from openclaw_rl.shared.records import Feedback, NextState
 from openclaw_rl.shared.settings.settings import Settings
@@ -42,7 +42,7 @@ READ = [
 def test_a_foreign_message_has_no_score(message: str) -> None:
     assert is_foreign(message)
     reading = read_message(message, answer="42")
-    assert (reading.score, reading.hint, reading.reason) == (None, None, NOT_UNDERSTOOD)
+    assert (reading.score, reading.hint, reading.reason) == (None, None, NOT_READ)
 
 
 @pytest.mark.parametrize("message", READ)
@@ -62,8 +62,8 @@ async def test_a_foreign_turn_is_set_aside_with_the_reason() -> None:
     turn = make_turn(1)
     state = NextState(turn_id=turn.turn_id, role="user", text=FOREIGN[0])
     judgement = await RuleJudge().judge(turn, state)
-    assert judgement.score is None and [vote.failure for vote in judgement.votes] == [NOT_UNDERSTOOD]
-    assert defect(turn, judgement, Settings(), live=0) == NOT_UNDERSTOOD
+    assert judgement.score is None and [vote.failure for vote in judgement.votes] == [NOT_READ]
+    assert defect(turn, judgement, Settings(), live=0) == NOT_READ
 
 
 async def test_tool_results_are_read_in_every_language() -> None:
