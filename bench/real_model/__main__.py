@@ -21,7 +21,7 @@ from typing import Any
 from bench import program
 from bench.learning.cache import Cache, run_all
 from bench.real_model import report
-from bench.real_model.cell import ARMS, PUBLISHED, STOPS, Cell, Result
+from bench.real_model.cell import ARMS, PUBLISHED, STOPS, RealModelCell, RealModelResult
 from bench.real_model.people import NAMES
 from bench.real_model.run import run
 from openclaw_rl.shared.errors import ConfigError
@@ -57,17 +57,21 @@ def measure(options: argparse.Namespace) -> None:
             raise ConfigError(f"{', '.join(sorted(set(given) - set(known)))}: choose from {', '.join(known)}")
     own = dict(one.split("=", 1) for one in options.set)
     cells = [
-        Cell(arm=arm, person=person, seed=seed, interactions=options.interactions, settings=settings_of(arm, own))
+        RealModelCell(
+            arm=arm, person=person, seed=seed, interactions=options.interactions, settings=settings_of(arm, own)
+        )
         for seed in range(1, options.seeds + 1)
         for person in people
         for arm in chosen
     ]
     if options.published:
         cells += [
-            Cell(arm=name, person=people[0], seed=1, interactions=options.interactions, settings=settings_of(name, {}))
+            RealModelCell(
+                arm=name, person=people[0], seed=1, interactions=options.interactions, settings=settings_of(name, {})
+            )
             for name in PUBLISHED
         ]
-    cache = Cache(options.cache, Result)
+    cache = Cache(options.cache, RealModelResult)
     if options.missing:
         results = [found for found in map(cache.get, cells) if found is not None]
     else:
@@ -93,7 +97,7 @@ def settings_of(arm: str, own: dict[str, Any]) -> dict[str, Any]:
     return COMMON | own
 
 
-def _show(done: int, total: int, result: Result, seconds: float) -> None:
+def _show(done: int, total: int, result: RealModelResult, seconds: float) -> None:
     last, cell = result.points[-1], result.cell
     styles = " ".join(f"{point.style:.2f}" for point in result.points)
     program.log.print(

@@ -15,7 +15,7 @@ PUBLISHED = ("combined", "topk")
 """Published recipes, measured next to the arms, with one person."""
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
     """One run. `settings` are the service's; `lanes` conversations run in parallel. `answers` is the limit of an
     answer's tokens, `problems` the number of held-out questions, `known` and `texts` those about knowledge.
     """
@@ -43,7 +43,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         return sorted({at for at in (*STOPS, self.interactions) if at <= self.interactions})
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class RealModelPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Held-out first replies after `interactions`, as shares: `style` in the wanted form, `degenerate` empty or
     looping. `knowledge` is the share of what the base knew that is still known, `likelihood` that of texts in nats a
     token.
@@ -57,13 +57,13 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     likelihood: float
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class RealModelResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a cell. `known` counts the questions that the base answered rightly, `versions` versions by state;
     `steps` are the seconds of each step, `metrics` those of the last one.
     """
 
-    cell: Cell
-    points: list[Point]
+    cell: RealModelCell
+    points: list[RealModelPoint]
     known: int
     versions: dict[str, int]
     complaints: int
@@ -73,6 +73,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, float] = {}
     late: int = 0
 
-    def at(self, interactions: int) -> Point | None:
+    def at(self, interactions: int) -> RealModelPoint | None:
         """The point after `interactions`, if any."""
         return next((point for point in self.points if point.interactions == interactions), None)

@@ -19,7 +19,7 @@ CONCURRENCY = 16
 ANSWER_TOKENS = 24
 
 
-class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KnownQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line of `knowledge.jsonl`: a short question and its accepted answers."""
 
     question: str
@@ -36,10 +36,10 @@ class Passage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
 
-def questions(count: int) -> list[Question]:
+def questions(count: int) -> list[KnownQuestion]:
     """`count` questions, the same each time; 0 for all."""
     lines = (DATA / "knowledge.jsonl").read_bytes().splitlines()
-    found = [msgspec.json.decode(line, type=Question) for line in lines]
+    found = [msgspec.json.decode(line, type=KnownQuestion) for line in lines]
     Random("knowledge").shuffle(found)
     return found[:count] if count else found
 
@@ -50,7 +50,7 @@ def texts(count: int) -> list[str]:
     return [msgspec.json.decode(line, type=Passage).text for line in lines[:count]]
 
 
-async def known(client: ChatClient, asked: Sequence[Question]) -> list[str]:
+async def known(client: ChatClient, asked: Sequence[KnownQuestion]) -> list[str]:
     """The questions, among `asked`, that the live version answers rightly with its likeliest tokens."""
     replies = []
     for start in range(0, len(asked), CONCURRENCY):

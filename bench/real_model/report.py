@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.real_model.cell import STOPS, Result
+from bench.real_model.cell import STOPS, RealModelResult
 from openclaw_rl.evaluation import charts
 from openclaw_rl.evaluation.statistics import Interval, spread
 
@@ -14,22 +14,22 @@ MEASURES = ("style", "knowledge", "degenerate", "likelihood")
 COLUMNS = ("arm", "person", *(f"style @{at}" for at in STOPS), "knowledge", "degenerate", "nats a token", "versions")
 
 
-def grouped(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
+def grouped(results: Sequence[RealModelResult]) -> dict[str, dict[str, list[RealModelResult]]]:
     """Group results by arm and person, in order of seeds."""
-    found: dict[str, dict[str, list[Result]]] = {}
+    found: dict[str, dict[str, list[RealModelResult]]] = {}
     for result in sorted(results, key=lambda one: one.cell.seed):
         found.setdefault(result.cell.arm, {}).setdefault(result.cell.person, []).append(result)
     return found
 
 
-def arms(results: Sequence[Result]) -> dict[str, Any]:
+def arms(results: Sequence[RealModelResult]) -> dict[str, Any]:
     """Mean and half-width of each measure at each stop, by arm and person; and each seed's own figures."""
     return {
         arm: {person: _summary(seeds) for person, seeds in people.items()} for arm, people in grouped(results).items()
     }
 
 
-def _summary(results: Sequence[Result]) -> dict[str, Any]:
+def _summary(results: Sequence[RealModelResult]) -> dict[str, Any]:
     entry: dict[str, Any] = {}
     for stop in STOPS:
         points = [point for point in (result.at(stop) for result in results) if point is not None]
@@ -59,7 +59,7 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
     return lines
 
 
-def draw(path: Path, results: Sequence[Result], title: str) -> None:
+def draw(path: Path, results: Sequence[RealModelResult], title: str) -> None:
     """Draw a PNG: a column per person, style above knowledge, a line per arm. `ConfigError` without matplotlib."""
     groups = grouped(results)
     people = list(dict.fromkeys(person for entry in groups.values() for person in entry))

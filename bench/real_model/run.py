@@ -10,7 +10,7 @@ from multiprocessing import current_process
 from bench.learning.lab import Lab, lab
 from bench.learning.talk import Lane
 from bench.real_model import knowledge
-from bench.real_model.cell import Cell, Point, Result
+from bench.real_model.cell import RealModelCell, RealModelPoint, RealModelResult
 from bench.real_model.people import Elsewhere, Person
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient
@@ -22,7 +22,7 @@ CONCURRENCY = 16
 PATIENCE = 1200.0
 
 
-async def run(cell: Cell) -> Result:
+async def run(cell: RealModelCell) -> RealModelResult:
     """Run a cell on a fresh service, in a worker process on one core."""
     _stay_on_a_core()
     wall, cpu = time.perf_counter(), time.process_time()
@@ -40,7 +40,7 @@ def _stay_on_a_core() -> None:
 
 
 class _Run:
-    def __init__(self, cell: Cell, service: Lab, client: ChatClient) -> None:
+    def __init__(self, cell: RealModelCell, service: Lab, client: ChatClient) -> None:
         self._cell = cell
         self._service = service
         self._client = client
@@ -48,9 +48,9 @@ class _Run:
         self._held_out = take(self._person, "held-out", cell.seed, cell.problems)
         self._asked = knowledge.questions(cell.known)
         self._knew: list[str] = []
-        self._points: list[Point] = []
+        self._points: list[RealModelPoint] = []
 
-    async def measure(self, wall: float, cpu: float) -> Result:
+    async def measure(self, wall: float, cpu: float) -> RealModelResult:
         """Talk and probe; `wall` and `cpu` are the clocks at the start."""
         cell = self._cell
         tasks = self._person.tasks("train", cell.seed)
@@ -72,7 +72,7 @@ class _Run:
             await self._probe(stop)
         versions = (await self._client.get("/rl/versions"))["versions"]
         made = [one for one in versions if one["number"]]
-        return Result(
+        return RealModelResult(
             cell=cell,
             points=self._points,
             known=len(self._knew),
@@ -102,7 +102,7 @@ class _Run:
         kept = len(known) if frozen else len(await knowledge.known(self._client, known))
         status = await self._client.get("/rl/status")
         self._points.append(
-            Point(
+            RealModelPoint(
                 interactions=stop,
                 version=status["version"]["live"],
                 style=round(found.style, 4),

@@ -9,20 +9,22 @@ import pytest
 
 from bench.real_model import __main__ as command
 from bench.real_model import report
-from bench.real_model.cell import Cell, Point, Result
-from bench.real_model.knowledge import Question, questions, texts
+from bench.real_model.cell import RealModelCell, RealModelPoint, RealModelResult
+from bench.real_model.knowledge import KnownQuestion, questions, texts
 from bench.real_model.people import NAMES, PROMPTS, REQUESTS, Elsewhere, Person, asking, brief, degenerate, plain
 from openclaw_rl.evaluation.personas import take
 from openclaw_rl.shared.errors import ConfigError
 
 
-def result(arm: str, person: str, seed: int, styles: dict[int, float]) -> Result:
+def result(arm: str, person: str, seed: int, styles: dict[int, float]) -> RealModelResult:
     points = [
-        Point(interactions=at, version=at // 8, style=style, degenerate=0.0, knowledge=0.9, likelihood=-3.0)
+        RealModelPoint(interactions=at, version=at // 8, style=style, degenerate=0.0, knowledge=0.9, likelihood=-3.0)
         for at, style in styles.items()
     ]
-    cell = Cell(arm=arm, person=person, seed=seed)
-    return Result(cell=cell, points=points, known=90, versions={"live": 1}, complaints=3, seconds=1, cpu_seconds=2)
+    cell = RealModelCell(arm=arm, person=person, seed=seed)
+    return RealModelResult(
+        cell=cell, points=points, known=90, versions={"live": 1}, complaints=3, seconds=1, cpu_seconds=2
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,15 +99,18 @@ def test_an_unknown_person_is_refused() -> None:
 
 
 def test_an_answer_counts_only_as_a_word_of_its_own() -> None:
-    question = Question(question="What is the capital of Italy?", answers=["Rome"])
+    question = KnownQuestion(question="What is the capital of Italy?", answers=["Rome"])
     assert question.answered_by("It is rome.") and not question.answered_by("It is Romeo.")
     assert len(questions(100)) == 100 and questions(100) == questions(0)[:100] and len(texts(3)) == 3
 
 
 def test_equal_cells_have_one_key_and_stops_up_to_their_end() -> None:
-    cell = Cell(arm="trained", person="plain", seed=1, interactions=32)
-    assert cell.stops == [0, 24, 32] and cell.key == Cell(arm="trained", person="plain", seed=1, interactions=32).key
-    assert cell.key != Cell(arm="trained", person="plain", seed=1, interactions=32, settings={"epochs": 4}).key
+    cell = RealModelCell(arm="trained", person="plain", seed=1, interactions=32)
+    assert (
+        cell.stops == [0, 24, 32]
+        and cell.key == RealModelCell(arm="trained", person="plain", seed=1, interactions=32).key
+    )
+    assert cell.key != RealModelCell(arm="trained", person="plain", seed=1, interactions=32, settings={"epochs": 4}).key
 
 
 def test_the_report_gives_mean_and_half_width_of_each_stop(tmp_path: Path) -> None:
