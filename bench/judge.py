@@ -1,82 +1,191 @@
 """Measure judges on labelled reactions: how often a judge reads the next message as a careful reader does.
 
-    python -m bench.judge [--judge rules] [--judge engine:FOLDER] [--judge PROVIDER/MODEL] [--votes 1] [--json]
+    python -m bench.judge [--judge rules] [--judge engine:FOLDER] [--judge PROVIDER/MODEL] [--votes 1] [--likeliest]
+                          [--json]
 
-`--judge` takes what the setting `judge` takes, and may be repeated; the default is `rules`. For `engine:FOLDER` an
-engine is started on this machine. The figures at the top are those of the built-in set's held-out half; the other half
-may be used for tuning and is reported under `development`. `--reactions FILE` measures your own JSONL instead, with
-`answer`, `text`, `score`, and perhaps `hint` (true, false or null) and `role` (user or tool).
+`--judge` takes what the setting `judge` takes, less `policy` and `auto`, and may be repeated; the default is `rules`.
+For `engine:FOLDER` (or `engine:smollm2`) an engine is started on this machine. The figures at the top are those of the
+built-in set's held-out half; the other half may be used for tuning and is reported under `development`. `--reactions
+FILE` measures your own JSONL instead, with `answer`, `text`, `score`, and perhaps `hint` (true, false or null) and
+`role` (user or tool).
+
+`--likeliest` measures each engine a second time, without an answer: its verdict is the score whose `\\boxed{…}` the
+model finds likeliest right after the judge's question. A model that fails in this too lacks more than the format.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
+import json
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from bench.program import log, parser, report, run
+from openclaw_rl.cli.model_files import local_folder
 from openclaw_rl.evaluation import reactions
 from openclaw_rl.evaluation.reactions import Confusion, LabelledReaction
 from openclaw_rl.evaluation.service import own_service
 from openclaw_rl.learner.judge.create import create
+from openclaw_rl.learner.judge.prompt import JudgePrompt
 from openclaw_rl.learner.judge.protocol import Judge
+from openclaw_rl.shared.backends import create_engine, own_engine
+from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JudgeAway
 from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement, NextState, Turn
+from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.model_reference import read_model
+from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.settings import Settings
 
-AT_ONCE = 4
-FIGURES = ("accuracy", "false_negative", "false_positive", "not_understood", "hint_recall", "hint_precision")
+AT_ONCE = 8
+ENGINE_SECONDS = 900.0
+"""Longest wait for a vote of an engine started here, which may share one core with others."""
+LIKELIEST = "likeliest score"
+SCORES = (1, 0, -1)
+LOGGED_EVERY = 20
+FIGURES = ("accuracy", "false_negative", "false_positive", "not_understood", "failed", "hint_recall", "hint_precision")
+COLUMNS = ("judge", *(figure.replace("_", " ") for figure in FIGURES))
+
+
+class Verdict(NamedTuple):
+    """Score (`None` without one), whether the judge gives a hint (`None`: it never does), whether it understood."""
+
+    score: float | None
+    hint: bool | None
+    understood: bool
+
+
+class KeptVerdicts:
+    """Verdicts in a JSONL file, by judge and reaction, so that an interrupted run continues; without a file, none."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Raises `ConfigError` for a file of something else."""
+        self._path = path
+        self._known: dict[str, Verdict] = {}
+        if path is not None and path.exists():
+            try:
+                for line in path.read_text("utf-8").splitlines():
+                    key, *verdict = json.loads(line)
+                    self._known[key] = Verdict(*verdict)
+            except (OSError, ValueError, TypeError) as error:
+                raise ConfigError(f"{path} holds no verdicts of this program: {error}") from error
+
+    def find(self, name: str, reaction: LabelledReaction) -> Verdict | None:
+        """The judge's verdict of an earlier run."""
+        return self._known.get(_key(name, reaction))
+
+    def add(self, name: str, reaction: LabelledReaction, verdict: Verdict) -> None:
+        """Keep a verdict."""
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([_key(name, reaction), *verdict]) + "\n")
+
+
+def _key(name: str, reaction: LabelledReaction) -> str:
+    content = hashlib.sha256(msgspec.json.encode(reaction)).hexdigest()
+    return f"{name} {content[:16]}"
+
+
+class LikeliestScore:
+    """A judge that reads the model's probabilities instead of its words. Every answer is `\\boxed{SCORE}`."""
+
+    def __init__(self, engine: Engine, folder: str) -> None:
+        """`folder` has the model that `engine` serves."""
+        self._engine = engine
+        self._prompter = Prompter(folder)
+        self._prompt = JudgePrompt.from_settings(Settings())
+        self._answers = {score: self._prompter.tokenizer.encode(f"\\boxed{{{score}}}") for score in SCORES}
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        question = self._prompt.fill(turn, next_state)
+        prompt = await self._prompter.render_async(ChatInput(messages=[{"role": "user", "content": question}]))
+        logprobs = {
+            score: sum((await self._engine.score(prompt.ids(), ids)).logprobs) for score, ids in self._answers.items()
+        }
+        return Judgement(turn_id=turn.turn_id, score=float(max(logprobs, key=lambda score: logprobs[score])))
+
+    async def close(self) -> None:
+        await self._engine.close()
 
 
 @asynccontextmanager
-async def judge_of(name: str, votes: int) -> AsyncIterator[Judge]:
-    """The judge that `judge = name` makes, with an engine for a folder. Raises `ConfigError`."""
+async def judges_of(name: str, options: argparse.Namespace) -> AsyncIterator[dict[str, Judge]]:
+    """The judge that `judge = name` makes; with `--likeliest` also the one that reads its engine's probabilities. A
+    folder gets an engine. Raises `ConfigError`.
+    """
     model = read_model(name, "judge")
+    asking = Settings(votes=options.votes, judge_concurrency=AT_ONCE, judge_max_tokens=options.max_tokens)
     if model.kind != "engine" or model.url:
-        made = create(Settings(judge=name, votes=votes, judge_concurrency=AT_ONCE))
-        try:
+        async with closing({name: create(asking.replace(judge=name))}) as made:
             yield made
-        finally:
-            await made.close()
         return
-    log.print(f"starting an engine for {model.name} …")
-    async with own_service({"model": model.name, "train": False}, only=("engine", "proxy")) as service:
+    folder = local_folder(str(Path(model.name).expanduser()), setting="judge")
+    title = model.title if find_named(folder) else f"engine:{Path(folder).name}"
+    log.print(f"starting an engine for {title} …")
+    async with own_service({"model": folder, "train": False}, only=("engine", "proxy")) as service:
         card = read_json(service.data / "run" / "engine.json") if service.data else None
         assert card is not None  # an engine that answers has written it
-        async with judge_of(model.at(url=card["url"]), votes) as made:
-            yield made
+        at = model.at(name=folder, url=card["url"])
+        judges: dict[str, Judge] = {title: create(asking.replace(judge=at, judge_timeout=ENGINE_SECONDS))}
+        if options.likeliest:
+            engine = create_engine(own_engine(asking, folder, url=card["url"]))
+            judges[f"{title}, {LIKELIEST}"] = LikeliestScore(engine, folder)
+        async with closing(judges):
+            yield judges
 
 
-async def read_all(judge: Judge, labelled: Sequence[LabelledReaction]) -> list[tuple[float | None, bool]]:
-    """Score of each reaction, `None` without one, and whether the judge gives a hint. Raises `ConfigError` for a judge
-    that cannot be asked.
-    """
+@asynccontextmanager
+async def closing(judges: dict[str, Judge]) -> AsyncIterator[dict[str, Judge]]:
+    """Close judges after the block."""
+    try:
+        yield judges
+    finally:
+        for judge in judges.values():
+            await judge.close()
+
+
+async def read_all(name: str, judge: Judge, labelled: Sequence[LabelledReaction], kept: KeptVerdicts) -> list[Verdict]:
+    """The judge's verdict on each reaction. Raises `ConfigError` for a judge that cannot be asked."""
     slots = asyncio.Semaphore(AT_ONCE)
+    done = 0
 
-    async def read(reaction: LabelledReaction) -> tuple[float | None, bool]:
+    async def read(reaction: LabelledReaction) -> Verdict:
+        nonlocal done
+        if (known := kept.find(name, reaction)) is not None:
+            return known
         async with slots:
             try:
                 judgement = await judge.judge(reaction.turn(), reaction.next_state())
             except JudgeAway as error:
                 raise ConfigError(f"the judge cannot be asked: {error}") from error
-        return judgement.score, judgement.hint is not None
+        done += 1
+        if done % LOGGED_EVERY == 0:
+            log.print(f"{name}: {done} of {len(labelled)}")
+        hint = None if isinstance(judge, LikeliestScore) else judgement.hint is not None
+        verdict = Verdict(judgement.score, hint, not judgement.reason.startswith(NOT_UNDERSTOOD))
+        kept.add(name, reaction, verdict)
+        return verdict
 
     return await asyncio.gather(*(read(reaction) for reaction in labelled))
 
 
-def measures(labelled: Sequence[LabelledReaction], verdicts: Sequence[tuple[float | None, bool]]) -> dict[str, Any]:
-    """Figures of all reactions, and those of each language and kind."""
+def measures(labelled: Sequence[LabelledReaction], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Figures of all reactions, and the accuracy on those of each language and kind."""
 
     def figures(attribute: str = "", value: str = "") -> dict[str, Any]:
         confusion = Confusion()
-        for reaction, (score, hint) in zip(labelled, verdicts, strict=True):
+        for reaction, verdict in zip(labelled, verdicts, strict=True):
             if not attribute or getattr(reaction, attribute) == value:
-                confusion.add(reaction, score, hint=hint)
+                confusion.add(reaction, verdict.score, hint=verdict.hint, understood=verdict.understood)
         return confusion.measures()
 
     def by(attribute: str) -> dict[str, float]:
@@ -91,23 +200,30 @@ async def measure(options: argparse.Namespace) -> None:
     if options.reactions is not None:
         held_out, development = reactions.load(options.reactions), []
     else:
-        held_out, development = reactions.load(reactions.HELD_OUT), reactions.load(reactions.DEVELOPMENT)
-    judges: dict[str, dict[str, Any]] = {}
-    for name in options.judge or ["rules"]:
-        async with judge_of(name, options.votes) as judge:
-            verdicts = await read_all(judge, [*held_out, *development])
-        judges[name] = measures(held_out, verdicts[: len(held_out)])
-        if development:
-            judges[name]["development"] = measures(development, verdicts[len(held_out) :])
-        log.print(f"{name}: accuracy {judges[name]['accuracy']:.2f}")
+        held_out = reactions.load(reactions.HELD_OUT)
+        development = [] if options.held_out else reactions.load(reactions.DEVELOPMENT)
+    found: dict[str, dict[str, Any]] = {}
+    kept = KeptVerdicts(options.verdicts)
+    for text in options.judge or ["rules"]:
+        async with judges_of(text, options) as judges:
+            for name, judge in judges.items():
+                verdicts = await read_all(name, judge, [*held_out, *development], kept)
+                found[name] = measures(held_out, verdicts[: len(held_out)])
+                if development:
+                    found[name]["development"] = measures(development, verdicts[len(held_out) :])
+                log.print(f"{name}: accuracy {found[name]['accuracy']:.2f}")
     result = {
         "reactions": len(held_out) + len(development),
-        "held_out": len(held_out) if development else 0,
-        "judges": judges,
+        "held_out": 0 if options.reactions is not None else len(held_out),
+        "judges": found,
     }
-    rows = [[name, *(_text(found[figure]) for figure in FIGURES)] for name, found in judges.items()]
-    title = f"{len(held_out)} reactions" + (" (held-out half)" if development else "")
-    report(options, title, ["judge", *(figure.replace("_", " ") for figure in FIGURES)], rows, result)
+    title = f"{len(held_out)} reactions" + (" (held-out half)" if result["held_out"] else "")
+    report(options, title, COLUMNS, rows(found), result)
+
+
+def rows(judges: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """The table of these judges, under `COLUMNS`."""
+    return [[name, *(_text(found[figure]) for figure in FIGURES)] for name, found in judges.items()]
 
 
 def _text(value: float | None) -> str:
@@ -119,6 +235,10 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--judge", action="append", help="as the setting judge; may be repeated (default: rules)")
     options.add_argument("--votes", type=int, default=1, help="votes per reaction of a language model (default: 1)")
+    options.add_argument("--max-tokens", type=int, default=256, help="longest vote of an engine (default: 256)")
+    options.add_argument("--likeliest", action="store_true", help="also measure the scores that engines find likeliest")
+    options.add_argument("--held-out", action="store_true", help="ask about the held-out half only")
+    options.add_argument("--verdicts", type=Path, metavar="FILE", help="keep verdicts here, and take those kept before")
     options.add_argument("--reactions", type=Path, metavar="FILE", help="JSONL file of your own labelled reactions")
     return run(options, measure)
 

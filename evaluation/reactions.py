@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent / "reactions"
 DEVELOPMENT, HELD_OUT = FOLDER / "development.jsonl", FOLDER / "held_out.jsonl"
 
 Score = Literal[-1, 0, 1]
+Verdict = int | Literal["not understood", "failed"]
 
 
 class LabelledReaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,30 +85,35 @@ def _reaction(row: Any, place: str) -> LabelledReaction:
 
 
 class Confusion(msgspec.Struct):
-    """Counts of labels (-1, 0, 1) against verdicts (-1, 0, 1, `None`: no score), and of hints."""
+    """Counts of labels (-1, 0, 1) against verdicts (-1, 0, 1, "not understood", "failed"), and of hints."""
 
-    counts: dict[tuple[int, int | None], int] = msgspec.field(default_factory=dict)
+    counts: dict[tuple[int, Verdict], int] = msgspec.field(default_factory=dict)
     hints: dict[tuple[bool, bool], int] = msgspec.field(default_factory=dict)
 
-    def add(self, reaction: LabelledReaction, score: float | None, *, hint: bool) -> None:
-        """Count one verdict; a score between the labels counts as the nearest one."""
-        verdict = None if score is None else round(score)
+    def add(
+        self, reaction: LabelledReaction, score: float | None, *, hint: bool | None, understood: bool = True
+    ) -> None:
+        """Count one verdict; a score between the labels counts as the nearest one. Without a score, `understood` says
+        whether the judge has failed or did not understand the text. `hint` is `None` for a judge that gives none.
+        """
+        verdict: Verdict = ("failed" if understood else "not understood") if score is None else round(score)
         self.counts[reaction.score, verdict] = self.counts.get((reaction.score, verdict), 0) + 1
-        if reaction.hint is not None:
+        if reaction.hint is not None and hint is not None:
             self.hints[reaction.hint, hint] = self.hints.get((reaction.hint, hint), 0) + 1
 
     def measures(self) -> dict[str, Any]:
         """Shares of all reactions. `accuracy`: verdict and label are equal. `false_negative`: the verdict is -1 and the
-        label is not. `false_positive`: the verdict is 1 and the label is not. `not_understood`: there is no score.
-        `hint_recall` is the share of wanted hints that were given, `hint_precision` the share of given hints that were
-        wanted; `None` without any.
+        label is not. `false_positive`: the verdict is 1 and the label is not. `not_understood`: the judge says so.
+        `failed`: there is no score for another reason. `hint_recall` is the share of wanted hints that were given,
+        `hint_precision` the share of given hints that were wanted; `None` without any.
         """
         total = sum(self.counts.values())
 
-        def share(wanted: Sequence[tuple[int, int | None]]) -> float:
+        def share(wanted: Sequence[tuple[int, Verdict]]) -> float:
             return round(sum(self.counts.get(cell, 0) for cell in wanted) / max(1, total), 3)
 
         labels = (-1, 0, 1)
+        verdicts: tuple[Verdict, ...] = (*labels, "not understood", "failed")
         given = self.hints.get((True, True), 0)
         wanted = given + self.hints.get((True, False), 0)
         all_given = given + self.hints.get((False, True), 0)
@@ -116,14 +122,12 @@ class Confusion(msgspec.Struct):
             "accuracy": share([(label, label) for label in labels]),
             "false_negative": share([(0, -1), (1, -1)]),
             "false_positive": share([(0, 1), (-1, 1)]),
-            "not_understood": share([(label, None) for label in labels]),
+            "not_understood": share([(label, "not understood") for label in labels]),
+            "failed": share([(label, "failed") for label in labels]),
             "hint_recall": round(given / wanted, 3) if wanted else None,
             "hint_precision": round(given / all_given, 3) if all_given else None,
             "confusion": {
-                str(label): {
-                    "none" if verdict is None else str(verdict): self.counts.get((label, verdict), 0)
-                    for verdict in (*labels, None)
-                }
+                str(label): {str(verdict): self.counts.get((label, verdict), 0) for verdict in verdicts}
                 for label in labels
             },
         }

@@ -26,10 +26,11 @@ from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.errors import JournalError, RequestError
+from openclaw_rl.shared.errors import ConfigError, JournalError, RequestError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import now
 from openclaw_rl.shared.rendering.prompter import Prompter
+from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,9 @@ HEARTBEAT_SECONDS = 2.0
 
 
 class ProxyService:
-    """`answering`: chat requests in progress. `journal_error`: why the last heartbeat was not written, or ""."""
+    """`answering`: chat requests in progress. `journal_error`: why the last heartbeat was not written, or "". `judge`:
+    the judge of the turns, with the reason for `judge = auto`.
+    """
 
     def __init__(self, settings: Settings, journal: AsyncJournal, engine: Engine, prompter: Prompter) -> None:
         self.settings = settings
@@ -64,6 +67,7 @@ class ProxyService:
 
         self.dialects = AdapterProcess()
         self.others = OtherModels(settings, self.dialects, self.watch)
+        self.judge = _judge(settings)
         self.parser = RequestParser(
             settings, self.names, self.watch, self.conversations.chains, temperature=prompter.temperature
         )
@@ -130,3 +134,11 @@ class ProxyService:
             except JournalError as error:
                 self.journal_error = self.recorder.trouble = str(error)
             await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+def _judge(settings: Settings) -> str:
+    """The judge, or why there is none: only the learner needs it."""
+    try:
+        return JudgeModels.from_settings(settings).judge_title
+    except ConfigError as error:
+        return str(error)

@@ -174,6 +174,10 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True):
     about: Literal["score", "hint"] = "score"
 
 
+NOT_UNDERSTOOD = "not understood"
+"""The beginning of the reason of a judgement without a score whose judge did not understand the message."""
+
+
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The worth of a turn. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
     what it rests on; `prompt_version` names the prompt files or rules, `selection` how the hint was taken (`none`

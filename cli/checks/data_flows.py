@@ -90,7 +90,7 @@ def _provider(settings: Settings, *, judges_there: bool) -> Iterator[str]:
             "their checkpoints"
         )
     if judges_there:
-        yield f"conversations (request, answer and next state) go {to}, whose base model judges them"
+        yield f"conversations (request, answer and next state) go {to}, whose base model judges them and is paid for it"
     yield (
         f"the key, the model's name and that the program is openclaw-rl go {to}; the telemetry of its "
         "library is off (TINKER_TELEMETRY=0)"

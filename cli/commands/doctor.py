@@ -77,7 +77,7 @@ def doctor(
     settings, sources = load(flags)
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
-    judges = _judge_models(settings)
+    judges = _judge_models(resolved)
     checks = [*_checks(resolved, sources, backend, judges), *gpus]
     refused = {check.message for check in gpus if check.ok is False}
     checks = [check for check in checks if check in gpus or check.message not in refused]
@@ -109,15 +109,16 @@ def _judge(settings: Settings) -> Check:
     """Check judge and hint model."""
     try:
         models = JudgeModels.from_settings(settings)
-        if models.judge.setting == "custom_reward":
-            custom.create(settings, reward=True)
-        elif models.judge.kind == "hook":
-            custom.create(settings)
+        if models.judge.kind == "hook":
+            custom.create(settings, models.judge)
         elif models.judge.kind in ("policy", "engine", "litellm"):
             JudgePrompt.from_settings(settings)
     except ConfigError as error:
         return Check("judge", False, str(error))
-    titles = ", ".join(f"{TITLES[model.setting]} {model.title}" for model in models.asked)
+    others = [f"{TITLES[model.setting]} {model.title}" for model in models.asked[1:]]
+    titles = ", ".join([f"{TITLES[models.judge.setting]} {models.judge_title}", *others])
+    if settings.engine.is_cloud and any(model.kind == "policy" for model in models.asked):
+        titles += f"; {settings.engine.backend} charges for its votes (openclaw-rl estimate)"
     for model in models.asked:
         if _is_local(model) and not find_named(model.name) and not Path(model.name).expanduser().is_dir():
             return Check("judge", None, f"{titles}; {model.name} is taken as a Hugging Face hub name")

@@ -67,6 +67,7 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     if named := find_named(plan.settings.engine.model):
         say(f"policy {named.describe()}")
     if "learner" in plan.roles:
+        say(f"judge {plan.judges.judge_title}")
         check_start(plan.settings)
     supervisor = Supervisor(plan, say=say)
     bars = Progress(

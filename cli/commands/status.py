@@ -57,6 +57,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
         ("learner", _learner(answer.get("processes", {}))),
         ("interactions", f"{answer['interactions']} (main turns with an answer)"),
         ("turns", f"{turns.get('main', 0)} main, {turns.get('side', 0)} side"),
+        ("judge", judge_line(answer["judging"])),
         ("audit", audit_line(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
     ]
@@ -73,6 +74,12 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     out.print(shown)
     for reason, count in sorted(quarantined.items(), key=lambda item: -item[1]):
         out.print(f"  set aside {count}×: {reason}")
+
+
+def judge_line(judging: dict[str, Any]) -> str:
+    """The judge, and how many turns it did not understand."""
+    count = judging["not_understood"]
+    return judging["judge"] + (f"; {count} turn{'s' if count > 1 else ''} not understood" if count else "")
 
 
 def traffic_lines(answer: dict[str, Any]) -> list[tuple[str, str]]:

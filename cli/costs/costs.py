@@ -11,10 +11,12 @@ from openclaw_rl.cli.costs.workload import Workload
 from openclaw_rl.learner.audit import FIRST_TURNS
 from openclaw_rl.learner.guard.guard import MOST_ACCEPTED, NEW_PROMPTS, PROMPT_TOKENS
 from openclaw_rl.learner.hints import ASKED
+from openclaw_rl.learner.judge.create import hint_writer
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
 from openclaw_rl.learner.methods import Method, method
 from openclaw_rl.shared.objective.terms import terms_of
 from openclaw_rl.shared.records import Sample, TeacherScores
+from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
@@ -57,13 +59,17 @@ class Costs:
     """The costs of `settings` under a workload."""
 
     def __init__(self, settings: Settings, load: Workload) -> None:
-        """Raises `ConfigError` for an unknown method."""
+        """Raises `ConfigError` for an unknown method or judge."""
         self._settings, self._learning, self._guard = settings, settings.learning, settings.guard
         self._load = load
         self._method: Method = method(self._learning.method, settings)
         self._recipe: Recipe = self._method.recipe(self._learning)
         self._drawn = min(load.answer, self._learning.rehearsal_max_tokens)
         self._text = load.prompt + load.answer
+        self._judges = JudgeModels.from_settings(settings)
+        writer = hint_writer(settings, self._judges)
+        asked = {"score": self._judges.judge, "hint": writer}
+        self._asked = [what for what, model in asked.items() if model is not None and model.kind == "policy"]
 
     @property
     def assumptions(self) -> list[str]:
@@ -88,7 +94,8 @@ class Costs:
                 lines.append("prompts are longer than max_sample_tokens, so nothing is rehearsed")
         if self._guard.enabled and not self._probes_candidates:
             lines.append("the guard probes no candidate: the deployment serves one version at a time")
-        if settings.judge.model == "policy" or settings.judge.hint_model == "policy":
+        if self._asked:
+            lines.append(f"the judge is {self._judges.judge_title}")
             lines.append("a judge's answer is as long as judge_max_tokens allows")
         lines.append("failed votes, discarded steps and retries are not counted")
         return lines
@@ -134,10 +141,10 @@ class Costs:
         settings, load = self._settings, self._load
         question = JUDGE_TOKENS + min(load.prompt, JUDGE_PROMPT_TOKENS) + min(load.answer, JUDGE_ANSWER_TOKENS)
         vote: dict[Kind, float] = {"prefill": question, "sample": settings.judge.max_tokens}
-        votes = settings.judge.votes * ((settings.judge.model == "policy") + (settings.judge.hint_model == "policy"))
+        votes = settings.judge.votes * len(self._asked)
         audited = self._guard.audit_fraction
         parts = [
-            CostItem(f"judging, {settings.judge.votes} votes each", times(vote, votes)),
+            CostItem(f"judging: {' and '.join(self._asked)}, {settings.judge.votes} votes each", times(vote, votes)),
             CostItem(f"audit of {audited:.0%}", {"prefill": audited * self._text}),
         ]
         return [part for part in parts if any(part.amounts.values())]

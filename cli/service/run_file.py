@@ -19,6 +19,8 @@ _SHARED = (
     "thinking",
     "model_name",
     "context_length",
+    "judge",
+    "hint_model",
     "max_output_tokens",
     "engine_url",
     "cloud_daily_train_tokens",

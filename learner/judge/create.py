@@ -32,7 +32,7 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     without a `prompter` the policy's is made when it is needed. Raises `ConfigError`.
     """
     models = JudgeModels.from_settings(settings)
-    model, hint = models.judge, models.hint
+    model = models.judge
     policy = LazyPrompter(lambda: asyncio.to_thread(lambda: prompter or Prompter.from_settings(settings)))
     compares = settings.learning.hint_selection == "overlap-sequence"
     teacher = None if models.teacher is None or not compares else teacher_engine(settings, models.teacher)
@@ -42,23 +42,32 @@ def create(settings: Settings, engine: Engine | None = None, prompter: Prompter 
     def voting(asked: ModelReference) -> Voting:
         return Voting(_asker(asked, settings, engine, policy), settings, slots)
 
-    hints = None if hint is None else voting(hint)
+    writer = hint_writer(settings, models)
+    hints = None if writer is None or writer is model else voting(writer)
     judge: Judge
-    if model.setting == "custom_reward":
-        judge = custom.create(settings, reward=True)
-    elif model.kind == "rules":
+    if model.kind == "rules":
         judge = RuleJudge()
     elif model.kind == "hook":
-        judge = custom.create(settings)
+        judge = custom.create(settings, model)
     elif model.kind == "reward-model":
         judge = RewardModelJudge(create_reward_model(settings, model.name), model.name, settings)
     else:
         votes, prompt = voting(model), JudgePrompt.from_settings(settings)
-        own = hints is None and prompt.asks_for_hint
-        judge = ModelJudge(votes, prompt, selector, settings, hints=own)
-        if hints is None and not own and method(settings.learning.method, settings).hints != "none":
+        judge = ModelJudge(votes, prompt, selector, settings, hints=models.hint is None and prompt.asks_for_hint)
+        if writer is model:
             hints = votes
     return judge if hints is None else WithHints(judge, hints, selector, settings)
+
+
+def hint_writer(settings: Settings, models: JudgeModels) -> ModelReference | None:
+    """The model that is asked for hints apart from scores; `None` if the judge's own answers hold them, or no model is
+    asked. Raises `ConfigError` for an unreadable `judge_prompt`.
+    """
+    if models.hint is not None or models.judge.kind not in ("policy", "engine", "litellm"):
+        return models.hint
+    if JudgePrompt.from_settings(settings).asks_for_hint or method(settings.learning.method, settings).hints == "none":
+        return None
+    return models.judge
 
 
 def _asker(model: ModelReference, settings: Settings, engine: Engine | None, policy: LazyPrompter) -> Asker:

@@ -22,6 +22,7 @@ from openclaw_rl.shared.errors import ConfigError, JournalError, JudgeAway, Judg
 from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.settings.hook_config import HookConfig
+from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import Settings
 
 REWARD = "get_reward_model"
@@ -30,11 +31,11 @@ _PATHS = ("model_path", "checkpoint_path")
 """Arguments by which a reward model takes the path of its model."""
 
 
-def create(settings: Settings, *, reward: bool = False) -> CustomJudge:
-    """The judge that `judge` names; with `reward` the one of `custom_reward`, an object with `judge`, `score` or
+def create(settings: Settings, model: ModelReference) -> CustomJudge:
+    """The judge that `judge` names by its path, or the one of `custom_reward`, an object with `judge`, `score` or
     `compute_reward`. Raises `ConfigError`.
     """
-    setting, path = ("custom_reward", settings.judge.custom_reward) if reward else ("judge", settings.judge.model)
+    setting, path, reward = model.setting, model.name, model.setting == "custom_reward"
     factory = _reward_factory(path) if reward else resolve(path, default="Judge")
     try:
         made = _reward_model(factory, HookConfig(settings.flat())) if reward else factory(settings)

@@ -23,6 +23,7 @@ from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.images import misplaced
 from openclaw_rl.shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
+from openclaw_rl.shared.settings.judge_spec import choose_judge
 from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -185,11 +186,9 @@ class JudgeLoop:
         except OpenClawRLError as error:
             log.error("judging turn %s failed: %s", turn.turn_id, error)
             self._progress.failed(error, f"judging turn {turn.turn_id}")
-            await self._record(
-                turn,
-                Judgement(turn_id=turn.turn_id, score=None, judge=self._settings.judge.model, reason=str(error)),
-                live,
-            )
+            name = choose_judge(self._settings)[0].title
+            failed = Judgement(turn_id=turn.turn_id, score=None, judge=name, reason=str(error))
+            await self._record(turn, failed, live)
         return True
 
     async def _judgement(self, turn: Turn, judge: Judge | None) -> Judgement:

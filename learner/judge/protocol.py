@@ -8,9 +8,6 @@ import msgspec
 
 from openclaw_rl.shared.records import Judgement, NextState, Turn
 
-NOT_UNDERSTOOD = "not understood"
-"""The beginning of the reason of a judgement without a score whose judge did not understand the message."""
-
 
 class Judge(Protocol):
     """Scores an answer by what came after it."""

@@ -13,13 +13,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from openclaw_rl.learner.judge.protocol import NOT_UNDERSTOOD
 from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, read_message, strip_stamp
 from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
-from openclaw_rl.shared.records import Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
+from openclaw_rl.shared.records import NOT_UNDERSTOOD, Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
 from openclaw_rl.shared.settings.settings import Settings
 
 COMMENT = "a comment"

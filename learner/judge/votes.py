@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 import stamina
 
-from openclaw_rl.learner.judge.protocol import NOT_UNDERSTOOD, Asker, Said
+from openclaw_rl.learner.judge.protocol import Asker, Said
 from openclaw_rl.shared.errors import JudgeAway, JudgeError
-from openclaw_rl.shared.records import Vote
+from openclaw_rl.shared.records import NOT_UNDERSTOOD, Vote
 from openclaw_rl.shared.settings.settings import Settings
 
 log = logging.getLogger(__name__)

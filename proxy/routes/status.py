@@ -11,7 +11,7 @@ from openclaw_rl.proxy.routes.why_untrained import why_untrained
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal import AuditFigures, ProcessRow
 from openclaw_rl.shared.process import alive
-from openclaw_rl.shared.records import AuditVerdict, now
+from openclaw_rl.shared.records import NOT_UNDERSTOOD, AuditVerdict, now
 
 _LOST_SECONDS = 60.0
 _COUNTS = (
@@ -49,7 +49,13 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
         **{name: counts[name] for name in _COUNTS},
         "backlog": {name: counts[name] for name in ("unjudged", "ready", "quarantined")},
-        "judging": {name: getattr(figures, name) for name in ("judgements", "without_score", "votes", "failed")},
+        "judging": {
+            "judge": service.judge,
+            **{name: getattr(figures, name) for name in ("judgements", "without_score", "votes", "failed")},
+            "not_understood": sum(
+                count for reason, count in counts["quarantined"].items() if reason.startswith(NOT_UNDERSTOOD)
+            ),
+        },
         "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
         "why_untrained": why_untrained(

@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 from openclaw_rl.shared.settings import aliases
+from openclaw_rl.shared.settings.model_reference import AUTO
+from openclaw_rl.shared.settings.named_models import model_path
 
 _MODELS = frozenset({"judge", "hint_model"})
 _PREFIX, _URL = re.compile(r"^(engine|reward-model):"), re.compile(r"@?https?://\S+$")
@@ -47,7 +49,9 @@ class HookConfig(dict[str, Any]):
         value = super().get(setting)
         if setting not in _MODELS:
             return value
-        return "" if value in ("rules", "policy") else _URL.sub("", _PREFIX.sub("", str(value or "")))
+        if value in ("", None, AUTO, "rules", "policy"):
+            return ""
+        return model_path(_URL.sub("", _PREFIX.sub("", str(value))))
 
 
 _ABSENT = object()

@@ -11,6 +11,7 @@ from openclaw_rl.shared.hooks import Hook, is_hook
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.group import Group
 from openclaw_rl.shared.settings.method_defaults import METHODS
+from openclaw_rl.shared.settings.model_reference import AUTO
 from openclaw_rl.shared.trainer import Recipe
 
 
@@ -18,9 +19,10 @@ class JudgeSettings(Group):
     """The models that score turns and write hints, and how they are asked."""
 
     model: str = Field(
-        "rules",
+        AUTO,
         alias="judge",
-        description="Judge: rules; policy (the base model, on the policy's engine); engine:FOLDER (`serve` starts a "
+        description="Judge: auto (rules for the tiny policy and other small models, policy for larger ones, see "
+        "docs/judging.md); rules; policy (the base model, on the policy's engine); engine:FOLDER (`serve` starts a "
         "second engine) or engine:FOLDER@URL (a running engine); reward-model:FOLDER (a sequence classifier); a "
         "LiteLLM model, NAME or NAME@URL; your own, module:Class or ./file.py:Class",
     )

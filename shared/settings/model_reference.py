@@ -11,8 +11,11 @@ import msgspec
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.hooks import is_hook
+from openclaw_rl.shared.settings.named_models import NAMED_MODELS, find_named, model_path
 
 Kind = Literal["rules", "policy", "engine", "reward-model", "hook", "litellm"]
+AUTO = "auto"
+"""The value of `judge` that leaves the choice to `shared.settings.judge_spec`."""
 _PLACED = re.compile(r"(?:(.+)@)?(https?://\S+)")
 _CLASSIFIER = "ForSequenceClassification"
 
@@ -31,8 +34,10 @@ class ModelReference(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """The name for people and for the journal."""
-        prefix = f"{self.kind}:" if self.kind in ("engine", "reward-model") else ""
-        return prefix + (self.name or self.url) if prefix or self.name else self.kind
+        if self.kind in ("engine", "reward-model"):
+            named = find_named(self.name) if self.name else None
+            return f"{self.kind}:{named.name if named is not None else self.name or self.url}"
+        return self.name or self.kind
 
     def at(self, *, name: str = "", url: str = "") -> str:
         """The setting's text for the same model in another folder, or running at `url`."""
@@ -44,8 +49,11 @@ def read_model(text: str, setting: str) -> ModelReference:
     """The model of the setting `judge`, `hint_model`, `side_model` or `fallback_model`.
 
     A prefix or a plain word decides, then the form of a hook, then whether there is such a folder (a sequence
-    classifier is a reward model, any other model gets an engine); the rest is LiteLLM's. Raises `ConfigError`.
+    classifier is a reward model, any other model gets an engine); the rest is LiteLLM's. A named model (`smollm2`)
+    means its folder. Raises `ConfigError`.
     """
+    if text == AUTO:
+        raise ConfigError(f"{setting} = {AUTO!r} names no model; only judge can be chosen automatically")
     if text in ("rules", "policy"):
         return ModelReference(setting, "rules" if text == "rules" else "policy")
     placed = _PLACED.fullmatch(text.removeprefix("engine:"))
@@ -53,7 +61,9 @@ def read_model(text: str, setting: str) -> ModelReference:
     if text.startswith("engine:"):
         if not name and not url:
             raise ConfigError(f"{setting} = {text!r} names no folder: engine:FOLDER, or engine:FOLDER@URL if it runs")
-        return ModelReference(setting, "engine", name, url)
+        return ModelReference(setting, "engine", model_path(name), url)
+    if name in NAMED_MODELS:
+        return ModelReference(setting, "engine", model_path(name), url)
     if text.startswith("reward-model:"):
         folder = text.removeprefix("reward-model:").strip()
         if not folder:

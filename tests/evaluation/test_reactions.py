@@ -79,7 +79,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_figures_are_those_counted_by_hand() -> None:
     confusion = Confusion()
-    verdicts: list[tuple[int, bool | None, float | None, bool]] = [
+    verdicts: list[tuple[int, bool | None, float | None, bool | None]] = [
         (1, False, 1.0, False),
         (1, False, -1.0, True),
         (0, False, 1.0, False),
@@ -88,18 +88,21 @@ def test_figures_are_those_counted_by_hand() -> None:
         (-1, True, 0.0, False),
         (-1, True, 1.0, False),
         (-1, False, None, False),
+        (1, True, None, None),
     ]
     for label, wanted, score, hint in verdicts:
-        confusion.add(LabelledReaction(answer="a", text="b", score=label, hint=wanted), score, hint=hint)  # type: ignore[arg-type]
+        reaction = LabelledReaction(answer="a", text="b", score=label, hint=wanted)  # type: ignore[arg-type]
+        confusion.add(reaction, score, hint=hint, understood=label > 0)
+    confusion.add(LabelledReaction(answer="a", text="b", score=-1), None, hint=False)
     found = confusion.measures()
-    assert found["reactions"] == 8
-    assert found["accuracy"] == 3 / 8
-    assert found["false_negative"] == 1 / 8
-    assert found["false_positive"] == 2 / 8
-    assert found["not_understood"] == 1 / 8
+    assert found["reactions"] == 10
+    assert found["accuracy"] == 3 / 10
+    assert found["false_negative"] == 1 / 10
+    assert found["false_positive"] == 2 / 10
+    assert found["not_understood"] == 1 / 10 and found["failed"] == 2 / 10
     assert found["hint_recall"] == round(1 / 3, 3)
     assert found["hint_precision"] == 1 / 2
-    assert found["confusion"]["-1"] == {"-1": 1, "0": 1, "1": 1, "none": 1}
+    assert found["confusion"]["-1"] == {"-1": 1, "0": 1, "1": 1, "not understood": 1, "failed": 1}
 
 
 def test_without_hints_there_is_no_precision() -> None:

@@ -15,7 +15,8 @@ from openclaw_rl.shared.errors import ConfigError, JudgeAway, JudgeError
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.library import litellm
 from openclaw_rl.shared.redaction.outgoing import Outgoing
-from openclaw_rl.shared.settings.model_reference import ModelReference, read_model
+from openclaw_rl.shared.settings.judge_spec import choose_judge
+from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.settings import Settings
 
 _AWAY = frozenset([401, 402, 403, 404, 408, 429])
@@ -90,7 +91,7 @@ def asker_of(model: ModelReference, settings: Settings) -> LiteLLMAsker:
     """
     key = settings.cloud.key_of(model.setting.removesuffix("_model"))
     if not key and model.setting == "hint_model":
-        judge = read_model(settings.judge.model, "judge")
+        judge, _ = choose_judge(settings)
         if (judge.url, judge.name.partition("/")[0]) == (model.url, model.name.partition("/")[0]):
             key = settings.cloud.key_of("judge")
     return LiteLLMAsker(model.name, settings, api_base=model.url, api_key=key)

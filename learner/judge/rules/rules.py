@@ -19,7 +19,6 @@ from typing import Literal
 
 import msgspec
 
-from openclaw_rl.learner.judge.protocol import NOT_UNDERSTOOD
 from openclaw_rl.learner.judge.rules import (
     complaints,
     detail,
@@ -33,7 +32,7 @@ from openclaw_rl.learner.judge.rules import (
 )
 from openclaw_rl.learner.judge.rules.form import READER
 from openclaw_rl.learner.judge.rules.language import is_foreign
-from openclaw_rl.shared.records import Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 
 VERSION = "rules-v4"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"

@@ -117,6 +117,33 @@ def test_data_for_a_judge_that_leaves_the_machine_is_reported(flags: tuple[str, 
     assert leaving.startswith("conversations") and line in leaving
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "judge rules (auto: the tiny policy)"),
+        (("--model", "smollm2"), "judge rules (auto: 135 million parameters, and a model judges from 3.5 billion)"),
+        (("--model", "Qwen/Qwen3-8B"), "judge policy (auto: 8 billion parameters)"),
+        (("--judge", "rules", "--model", "Qwen/Qwen3-8B"), "judge rules"),
+        (("--hint-model", "policy"), "judge rules (auto: the tiny policy), hint model policy"),
+    ],
+    ids=str,
+)
+def test_the_judge_is_said_with_the_reason_for_it(flags: tuple[str, ...], said: str) -> None:
+    assert checks(*flags)["judge"] == (True, said)
+
+
+def test_the_automatic_judge_at_a_stand_in_for_a_provider_is_said_to_cost_and_to_get_conversations(
+    stand_in: StandIn,
+) -> None:
+    stand_in.has({"model_name": "Qwen/Qwen3-8B", "max_context_length": 32768})
+    found = report(*tinker(stand_in))
+    (message,) = [check["message"] for check in found["checks"] if check["name"] == "judge"]
+    assert message == "judge policy (auto: 8 billion parameters); tinker charges for its votes (openclaw-rl estimate)"
+    assert any("whose base model judges them and is paid for it" in line for line in found["leaves_the_machine"])
+    by_rules = report(*tinker(stand_in, "--judge", "rules"))
+    assert not any("judges them" in line for line in by_rules["leaves_the_machine"])
+
+
 def test_a_judge_that_means_nothing_is_bad() -> None:
     (check,) = [check for check in report("--judge", "/no/such/model")["checks"] if check["name"] == "judge"]
     assert check["ok"] is False and "no config.json" in check["message"]
@@ -240,7 +267,7 @@ def test_doctor_never_shows_a_providers_key(stand_in: StandIn) -> None:
 
 def test_data_for_a_provider_is_reported(stand_in: StandIn) -> None:
     stand_in.has("Qwen/Qwen3-8B")
-    sampled, trained, key = report(*tinker(stand_in))["leaves_the_machine"]
+    sampled, trained, key = report(*tinker(stand_in, "--judge", "rules"))["leaves_the_machine"]
     for line in (sampled, trained, key):
         assert f"to Tinker at {stand_in.url}" in line
     assert "as token ids" in sampled and "Recognised secrets are redacted first" in sampled

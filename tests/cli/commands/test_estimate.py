@@ -82,11 +82,21 @@ def test_prompts_beyond_the_budget_of_rehearsals_are_not_rehearsed_and_that_is_s
 
 
 def test_a_judge_through_the_policy_is_paid_for_every_turn() -> None:
-    assert not any("judging" in part.name for part in costs().judging())
-    (judging, _) = costs(judge="policy", votes=3).judging()
-    assert judging.amounts["sample"] == 3 * 1024
-    paid, free = costs(judge="policy").learning_day(), costs().learning_day()
+    assert not any("judging" in part.name for part in costs(judge="rules").judging())
+    (judging, _) = costs(judge="policy", method="binary", votes=3).judging()
+    assert judging.name == "judging: score, 3 votes each" and judging.amounts["sample"] == 3 * 1024
+    (judging, _) = costs(judge="policy", method="rehearse", votes=3).judging()
+    assert judging.name == "judging: score and hint, 3 votes each" and judging.amounts["sample"] == 2 * 3 * 1024
+    (judging, _) = costs(judge="rules", hint_model="policy", votes=3).judging()
+    assert judging.name == "judging: hint, 3 votes each"
+    paid, free = costs(judge="policy").learning_day(), costs(judge="rules").learning_day()
     assert paid["prefill"] > free["prefill"]
+
+
+def test_the_automatic_judge_is_paid_and_said() -> None:
+    assert costs().judging() == costs(judge="policy").judging()
+    assert any(line.startswith("the judge is policy (auto: ") for line in costs().assumptions)
+    assert not any("the judge is" in line for line in costs(judge="rules").assumptions)
 
 
 def test_without_training_only_chat_is_paid() -> None:

@@ -55,7 +55,9 @@ def test_trouble_of_the_engine_is_reported(trouble: str, capsys: pytest.CaptureF
         interactions=0,
         why_untrained="",
         audit={"fraction": 0},
+        judging={"judge": "rules (auto: the tiny policy)", "not_understood": 2},
     )
     show("http://here", content, "")
     shown = capsys.readouterr().out
     assert ("trouble" in shown) == bool(trouble) and trouble in shown
+    assert "rules (auto: the tiny policy); 2 turns not understood" in shown

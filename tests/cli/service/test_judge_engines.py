@@ -190,7 +190,7 @@ def test_a_service_starts_its_judges_engine_and_starts_it_again(engine_server: E
 
         turn = talk.exchange("one")
         judgement = until(lambda: judged(turn), 90.0, what="the judge")
-        assert judgement["judge"] == f"engine:{engine_server.policy}" and judgement["score"] is None
+        assert judgement["judge"] == "engine:tiny" and judgement["score"] is None
         assert ["boxed" in vote["failure"] or "empty" in vote["failure"] for vote in judgement["votes"]] == [True] * 2
         card = read_json(data / "run" / "judge.json")
         assert card is not None and HTTP.get(f"{card['url']}/health", timeout=5.0).status_code == 200

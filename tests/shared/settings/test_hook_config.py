@@ -32,7 +32,7 @@ def test_the_path_of_the_model_for_scores(judge: str) -> None:
     assert found["judge_model_path"] == "/p"  # no other model writes the hints
 
 
-@pytest.mark.parametrize("judge", ["rules", "policy", "engine:http://h:1"])
+@pytest.mark.parametrize("judge", ["auto", "rules", "policy", "engine:http://h:1"])
 def test_a_judge_without_a_path_is_not_set(judge: str) -> None:
     found = config(judge=judge)
     assert found.get("prm_model_path") is None and "prm_model_path" not in found

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from openclaw_rl.shared.errors import ConfigError
@@ -7,7 +10,7 @@ from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import Settings
 
 
-def models(**settings: str) -> JudgeModels:
+def models(**settings: str | bool) -> JudgeModels:
     return JudgeModels.from_settings(Settings(**settings))
 
 
@@ -36,3 +39,72 @@ def test_both_settings_name_the_engine_that_was_started_for_them() -> None:
     assert shared.changes({"a": "/a"}, {"a": "http://h:1"}) == {"judge": text, "hint_model": text}
     apart = models(judge="reward-model:a", hint_model="engine:b@http://h:1")
     assert apart.changes({"a": "/a"}, {}) == {"judge": "reward-model:/a"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "title"),
+    [
+        ({}, "rules (auto: the tiny policy)"),
+        ({"model": "tiny", "backend": "local"}, "rules (auto: the tiny policy)"),
+        ({"model": "smollm2"}, "rules (auto: 135 million parameters, and a model judges from 3.5 billion)"),
+        ({"model": "Qwen/Qwen3-1.7B"}, "rules (auto: 1.7 billion parameters, and a model judges from 3.5 billion)"),
+        ({"model": "Qwen/Qwen3-4B"}, "policy (auto: 4 billion parameters)"),
+        ({"model": "Qwen/Qwen3-4B", "backend": "megatron"}, "policy (auto: 4 billion parameters)"),
+        ({"model": "Qwen/Qwen3-8B", "backend": "tinker"}, "policy (auto: 8 billion parameters)"),
+        ({"model": "some/model"}, "rules (auto: the size of the policy is unknown)"),
+        (
+            {"model": "moonshotai/Kimi-K2-Thinking", "backend": "tinker"},
+            "policy (auto: a provider's model, whose name does not give its size)",
+        ),
+        ({"model": "meta-llama/Llama-3.2-1B", "backend": "tinker"}, None),
+        (
+            {"model": "accounts/fireworks/models/qwen3-8b", "backend": "fireworks"},
+            "policy (auto: 8 billion parameters)",
+        ),
+    ],
+    ids=str,
+)
+def test_the_size_of_the_policy_decides_whether_the_base_judges(settings: dict[str, str], title: str | None) -> None:
+    found = models(**settings)
+    assert found.judge_title == title or (title is None and found.judge.kind == "rules")
+    assert found.judge == models(judge=found.judge.kind).judge, "the same as where a setting names it"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {"backend": "fireworks", "fireworks_mode": "dedicated", "model": "accounts/fireworks/models/qwen3-8b"},
+            "deployment",
+        ),
+        ({"backend": "megatron", "lora": False, "model": "Qwen/Qwen3-8B"}, "lora = off"),
+        ({"engine_url": "http://h:1", "lora": False, "model": "Qwen/Qwen3-8B"}, "lora = off"),
+    ],
+    ids=str,
+)
+def test_the_base_does_not_judge_where_it_is_not_served_next_to_a_version(
+    settings: dict[str, str | bool], words: str
+) -> None:
+    found = models(**settings)
+    assert found.judge.kind == "rules" and words in found.reason
+    explicit = models(**settings, judge="policy")
+    assert (explicit.judge.kind, explicit.reason) == ("policy", "")
+
+
+def test_a_setting_wins_over_the_choice() -> None:
+    assert models(judge="policy").judge_title == "policy"
+    assert models(judge="rules", model="Qwen/Qwen3-8B").judge_title == "rules"
+    own = models(custom_reward="./mine.py", model="Qwen/Qwen3-8B")
+    assert own.judge_title == "./mine.py"
+
+
+def test_no_other_module_reads_the_setting() -> None:
+    root = Path(__file__).resolve().parents[3]
+    rooms = ("shared", "proxy", "learner", "trainer_local", "trainer_cloud", "cli", "evaluation", "bench")
+    readers = {
+        str(path.relative_to(root))
+        for room in rooms
+        for path in (root / room).rglob("*.py")
+        if re.search(r"\bjudge\.model\b", path.read_text("utf-8"))
+    }
+    assert readers == {"shared/settings/judge_spec.py"}

@@ -7,6 +7,7 @@ import pytest
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.model_reference import ModelReference, read_model
+from openclaw_rl.shared.settings.named_models import SMOLLM2
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 
 
@@ -29,6 +30,10 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
         ("openai/Qwen3-8B@http://host:8000/v1", "litellm", "openai/Qwen3-8B", "http://host:8000/v1"),
         (str(EMBEDDED_POLICY), "engine", str(EMBEDDED_POLICY), ""),
         (f"{EMBEDDED_POLICY}@http://h:1", "engine", str(EMBEDDED_POLICY), "http://h:1"),
+        ("engine:tiny", "engine", str(EMBEDDED_POLICY), ""),
+        ("tiny", "engine", str(EMBEDDED_POLICY), ""),
+        ("engine:smollm2@http://h:1", "engine", str(SMOLLM2.path), "http://h:1"),
+        ("smollm2@http://h:1", "engine", str(SMOLLM2.path), "http://h:1"),
     ],
 )
 def test_every_spelling(text: str, kind: str, name: str, url: str) -> None:
@@ -43,6 +48,8 @@ def test_every_spelling(text: str, kind: str, name: str, url: str) -> None:
         ("engine:http://h:1", "engine:http://h:1"),
         ("openai/x@http://h:1/v1", "openai/x"),
         ("./judge.py:Judge", "./judge.py:Judge"),
+        ("smollm2", "engine:smollm2"),
+        (f"engine:{EMBEDDED_POLICY}@http://h:1", "engine:tiny"),
     ],
 )
 def test_the_title_has_no_address_of_a_model_with_a_name(text: str, title: str) -> None:
@@ -69,6 +76,7 @@ def test_a_folder_of_a_classifier_is_a_reward_model(tmp_path: Path) -> None:
         ("/no/such/folder", "no config.json"),
         ("http://host:8000/v1", "names no model"),
         ("reward-model: ", "names no folder"),
+        ("auto", "names no model"),
     ],
 )
 def test_a_text_without_a_meaning_is_refused_with_the_settings_name(text: str, problem: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from tests.learner.things import ready, turn
 from tests.processes import Engine, run_engine
+from tests.trainer_cloud.serving import serving_cloud
+from tests.trainer_cloud.torch_provider import TorchProvider
 
 ASKED = turn(1, question="Tell me about tides.", answer="**Tides** rise and fall.")
 COMPLAINT = NextState(turn_id=ASKED.turn_id, role="user", text="No bold, please.")
@@ -197,6 +200,17 @@ async def test_the_embedded_policy_cannot_judge_in_words_and_that_is_a_failure(c
     assert judgement.reason.startswith("3 of 3 votes failed: the answer holds no \\boxed{} score")
 
 
+async def test_the_base_at_a_stand_in_for_a_provider_is_asked_over_the_cloud_engine(tmp_path: Path) -> None:
+    chosen = settings(backend="tinker", cloud_redact="off", data=tmp_path, judge_max_tokens=8, method="binary")
+    provider = TorchProvider(EMBEDDED_POLICY)
+    with serving_cloud(chosen, provider) as url:
+        engine = create_engine(chosen.replace(engine_url=url))
+        judgement = await create(chosen, engine).judge(ASKED, COMPLAINT)
+        await engine.close()
+    assert provider.sampled == 3 and judgement.score is None, "three tries of one vote"
+    assert "cut off after 8 tokens" in judgement.reason and judgement.votes[0].text
+
+
 @pytest.mark.parametrize("by", ["folder", "url"])
 async def test_an_engine_of_its_own_is_asked_over_the_same_wire(shipped: Engine, by: str) -> None:
     changes = (
@@ -206,7 +220,7 @@ async def test_an_engine_of_its_own_is_asked_over_the_same_wire(shipped: Engine,
     judgement = await judge.judge(ASKED, COMPLAINT)
     await judge.close()
     assert judgement.score is None and judgement.votes[0].text
-    assert judgement.judge == changes["judge"].partition("@")[0]
+    assert judgement.judge == ("engine:tiny" if by == "folder" else changes["judge"])
 
 
 async def test_a_scripted_engine_elsewhere_gets_no_secret(prompter: Prompter) -> None:
