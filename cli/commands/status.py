@@ -79,7 +79,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
 def judge_line(judging: dict[str, Any]) -> str:
     """The judge, and how many turns it did not understand."""
     count = judging["not_understood"]
-    return judging["judge"] + (f"; {count} turn{'s' if count > 1 else ''} not understood" if count else "")
+    return f"{judging['judge']}" + (f"; {count} turn{'s' if count > 1 else ''} not understood" if count else "")
 
 
 def traffic_lines(answer: dict[str, Any]) -> list[tuple[str, str]]:

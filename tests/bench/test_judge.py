@@ -1,16 +1,21 @@
-"""The benchmark of judges, on the judge by rules and on one of our own."""
+"""The benchmark of judges: on the judge by rules, on one of our own, on the tiny policy's engine; and its page."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench import judge
+from bench import judge, judge_page
+from openclaw_rl.evaluation import reactions
+from openclaw_rl.shared.engine.protocol import Scores
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.records import Judgement, NextState, Turn
-from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 
 OWN = [
     {"answer": "4", "text": "Thanks, perfect!", "score": 1, "hint": False, "language": "en"},
@@ -21,11 +26,14 @@ OWN = [
 
 
 class Silent:
-    """A judge that never understands."""
+    """A judge that never understands; it counts the messages that it is asked about."""
+
+    asked = 0
 
     def __init__(self, settings: Settings) -> None: ...
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        type(self).asked += 1
         return Judgement(turn_id=turn.turn_id, score=None, judge="silent", prompt_version="1", reason="not understood")
 
     async def close(self) -> None: ...
@@ -58,7 +66,74 @@ def test_a_judge_that_understands_nothing_is_never_right(
 ) -> None:
     name = f"{__name__}:Silent"
     found = measured(tmp_path, capsys, monkeypatch, "--judge", name)["judges"][name]
-    assert (found["accuracy"], found["not_understood"]) == (0.0, 1.0)
+    assert (found["accuracy"], found["not_understood"], found["failed"]) == (0.0, 1.0, 0.0)
+
+
+def test_an_interrupted_run_takes_the_verdicts_that_it_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, kept = f"{__name__}:Silent", tmp_path / "kept.jsonl"
+    arguments = ("--judge", name, "--verdicts", str(kept))
+    first = measured(tmp_path, capsys, monkeypatch, *arguments)
+    lines = kept.read_text().splitlines()
+    assert len(lines) == len(OWN)
+    kept.write_text("\n".join(lines[:-1]) + "\n")
+    asked = Silent.asked
+    assert measured(tmp_path, capsys, monkeypatch, *arguments) == first
+    assert Silent.asked == asked + 1
+    kept.write_text("no verdict")
+    with pytest.raises(ConfigError, match="holds no verdicts"):
+        judge.KeptVerdicts(kept)
+
+
+async def test_a_scripted_engine_says_the_score_that_it_finds_likeliest() -> None:
+    class Engine:
+        """Finds an answer the likelier the more tokens its score has: -1 wins."""
+
+        closed = False
+
+        async def score(self, prompt_ids: Sequence[int], continuation_ids: Sequence[int], **_: Any) -> Scores:
+            self.prompt, self.said = prompt_ids, continuation_ids
+            return Scores([1.0] * len(continuation_ids), 0)
+
+        async def close(self) -> None:
+            self.closed = True
+
+    engine = Engine()
+    likeliest = judge.LikeliestScore(engine, str(EMBEDDED_POLICY))  # type: ignore[arg-type]
+    reaction = reactions.LabelledReaction(answer="4", text="No.", score=-1)
+    assert (await likeliest.judge(reaction.turn(), reaction.next_state())).score == -1.0
+    prompter = likeliest._prompter
+    assert prompter.decode(engine.said) == "\\boxed{-1}" and "No." in prompter.decode(engine.prompt)
+    await likeliest.close()
+    assert engine.closed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_named_model_is_measured_by_its_name_and_cannot_judge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--judge", "tiny", "--likeliest", "--max-tokens", "16")
+    found = measured(tmp_path, capsys, monkeypatch, *arguments)["judges"]
+    assert list(found) == ["engine:tiny", "engine:tiny, likeliest score"]
+    assert (found["engine:tiny"]["failed"], found["engine:tiny"]["accuracy"]) == (1.0, 0.0)
+    assert found["engine:tiny, likeliest score"]["failed"] == 0.0
+
+
+def test_the_page_on_judging_says_what_was_measured() -> None:
+    text = judge_page.PAGE.read_text("utf-8")
+    assert text == judge_page.page(text), "run: make docs"
+
+
+def test_the_committed_result_is_of_the_set_and_of_the_shipped_models() -> None:
+    found = json.loads(judge_page.RESULT.read_text("utf-8"))
+    assert found["held_out"] == len(reactions.load(reactions.HELD_OUT))
+    assert {"rules", "engine:smollm2"} <= set(found["judges"])
+    for figures in found["judges"].values():
+        assert figures["reactions"] == found["held_out"] and len(figures["by_language"]) == 9
+    rules, smollm2 = found["judges"]["rules"], found["judges"]["engine:smollm2"]
+    assert smollm2["accuracy"] < rules["accuracy"], "else judge = auto would choose otherwise"
 
 
 def test_a_judge_that_does_not_exist_is_refused(

@@ -129,7 +129,7 @@ def test_two_aliases_that_disagree_are_an_error_naming_both() -> None:
         ({"PRM_MODEL_PATH": "p", "JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_JUDGE": "own"}, "own", "j"),
         ({"JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_JUDGE": "own"}, "own", ""),
         ({"JUDGE_MODEL_PATH": "j", "hint_extraction_model": "h"}, "j", "h"),
-        ({"JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_CUSTOM_REWARD": "./rm.py"}, "rules", "j"),
+        ({"JUDGE_MODEL_PATH": "j", "OPENCLAW_RL_CUSTOM_REWARD": "./rm.py"}, "auto", "j"),
     ],
 )
 def test_two_models_score_and_write_hints(environ: dict[str, str], judge: str, hints: str) -> None:
