@@ -74,8 +74,8 @@ the model's files, or from its name (`Qwen3-4B`); a model of unknown size counts
 - **Hidden size.** Rates with a star are those of a hidden size of {hidden:,}. Another size H multiplies them by
   ({hidden} / H) to the power of {exponents}. The result is rounded to two digits. Other
   families take the rate as it is.
-- **Your own value** overrides the preset. `doctor` and `serve` name each value that is more than {far:g} times larger or
-  smaller than its preset.
+- **Your own value** overrides the preset. `doctor` and `serve` name each value that is more than {far:g} times larger
+  or smaller than its preset.
 
 `openclaw-rl doctor` shows where each value comes from. The judge is no part of the table: [judging.md](judging.md).
 

@@ -23,8 +23,8 @@ HIDDEN_SIZE = 2000
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A row of `presets.toml`: the default `values` of settings for `rehearse` and for methods of the user's own, and
-    those for `published` methods (without any: the rate of a LoRA), for models with at least `parameters` weights and less than `below` (0: no bound).
-    `source` says where they come from.
+    those for `published` methods (without any: the rate of a LoRA). It is for models with at least `parameters` weights
+    and less than `below` (0: no bound). `source` says where the values come from.
     """
 
     name: str

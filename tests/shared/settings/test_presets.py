@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.shared.settings.presets import PRESETS, count_parameters, find_preset, rate_factor
 from openclaw_rl.shared.settings.far_values import far_values
+from openclaw_rl.shared.settings.presets import PRESETS, count_parameters, find_preset, rate_factor
 from openclaw_rl.shared.settings.settings import FIELDS, Settings
 from openclaw_rl.shared.settings.sources import load
 
