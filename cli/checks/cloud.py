@@ -16,6 +16,8 @@ from openclaw_rl.trainer_cloud.training.support import unsupported, wanted_top_l
 
 PACKAGES = {"tinker": ("tinker",), "fireworks": ("fireworks-ai",)}
 """What each cloud backend needs, as pip calls it."""
+_NOT_THERE = ("lora_alpha", "lora_dropout", "lora_targets")
+"""Settings that no provider takes."""
 
 
 def cloud_checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
@@ -28,6 +30,8 @@ def cloud_checks(settings: Settings, sources: Mapping[str, str]) -> Iterator[Che
         yield _provider(settings)
     if settings.learning.train:
         yield _training(settings)
+        if set_in_vain := [name for name in _NOT_THERE if sources[name] != "default"]:
+            yield Check("training there", None, f"the provider chooses {', '.join(set_in_vain)}: leave them out")
     yield _budgets(settings)
     yield _prices(settings)
 
@@ -48,6 +52,8 @@ def _provider(settings: Settings) -> Check:
 
 def impossible(settings: Settings) -> str:
     """The reason no provider can train with these settings; "" if one can, or a method of the user's own decides."""
+    if not settings.learning.lora:
+        return "lora = false trains all weights, and a cloud backend trains a LoRA: leave lora on"
     known = METHODS.get(settings.learning.method)
     return unsupported(known.recipe(settings.learning)) if known else ""
 

@@ -37,10 +37,11 @@ from openclaw_rl.shared.extras import in_checkout, install_command
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.process import claim_port, is_loopback
 from openclaw_rl.shared.settings.cloud import CLOUDS
+from openclaw_rl.shared.settings.far_values import far_values
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.named_models import find_named
-from openclaw_rl.shared.settings.settings import SETTINGS, Settings, shown
+from openclaw_rl.shared.settings.settings import SETTINGS, Settings, preset_of, shown
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 from openclaw_rl.trainer_local import backend as choice
 from openclaw_rl.trainer_local.placement.place import current_placement
@@ -155,9 +156,20 @@ def _checks(
         yield Check.attempt("conversations", lambda: _conversations(settings))
     yield _judge(settings)
     yield Check.attempt("learning", lambda: _learning(settings))
+    yield from _presets(settings, sources)
     yield from _data(settings)
     yield _address(settings)
     yield _key(settings)
+
+
+def _presets(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
+    """Name the preset, and the values of the user that are far from it."""
+    preset = preset_of(settings.flat())
+    if preset is None:
+        return
+    yield Check("presets", True, f"defaults for a {preset.name} ({preset.source})")
+    for line in far_values(settings, sources):
+        yield Check("presets", None, line)
 
 
 def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) -> Iterator[Check]:

@@ -23,6 +23,7 @@ from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.far_values import far_values
 from openclaw_rl.shared.settings.named_models import POLICY_FILE, SMOLLM2, TINY, find_named
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
@@ -48,7 +49,7 @@ def serve(
         raise ConfigError(f"--only {', '.join(sorted(unknown))}: no such part; choose from {', '.join(ROLES)}")
     flags = parse_flags(context.args)
     settings, sources = load(flags)
-    for line in notes(flags):
+    for line in [*notes(flags), *far_values(settings, sources)]:
         typer.echo(line, err=True)
     if sources["model"] == "default":
         for line in other_policies(settings):

@@ -189,9 +189,10 @@ def _nanobot(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
         "model": model["id"],
         "provider": PROVIDER,
         "maxTokens": model["maxTokens"],
-        "contextWindowTokens": model["contextWindow"],
         "temperature": 1.0,  # as the policy is trained; nanobot's own default is nearly greedy
     }
+    if "contextWindow" in model:
+        preset["contextWindowTokens"] = model["contextWindow"]
     presets = _spelled("modelPresets", config)
     active = _spelled("modelPreset", _get(config, "agents", "defaults"))
     wanted = Wanted()

@@ -12,6 +12,8 @@ from openclaw_rl.shared.settings.settings import Settings
 
 PROVIDER = "clawrl"
 
+OUTPUT_TOKENS = 8192
+"""Room for an answer that writes a file by a tool call."""
 _PROMPT_TOKENS = (6_200, 14_200)
 """What OpenClaw 2026.9 sends before anyone has spoken, in tokens of SmolLM2: with five tools, and with all twelve."""
 
@@ -30,9 +32,10 @@ def provider_entry(settings: Settings, service: Service) -> dict[str, Any]:
         "reasoning": settings.serve.thinking and _can_think(settings.engine.tokenizer_path),
         "input": model.get("input_modalities", ["text"]),
         "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
-        "contextWindow": context,
-        "maxTokens": min(settings.serve.max_output_tokens, context),
+        "maxTokens": output_limit(settings.serve.max_output_tokens, context),
     }
+    if context:
+        entry["contextWindow"] = context
     provider = {"baseUrl": f"{service.url}/v1", "apiKey": service.key, "api": "openai-completions", "models": [entry]}
     return {
         "models": {"mode": "merge", "providers": {PROVIDER: provider}},
@@ -40,9 +43,18 @@ def provider_entry(settings: Settings, service: Service) -> dict[str, Any]:
     }
 
 
+def output_limit(most: int, context: int) -> int:
+    """The limit of an answer for a client: `most` tokens (`max_output_tokens`), at least 8,192 where that is no more
+    than half of the context, and never more than half of it (0: unknown).
+    """
+    if not context:
+        return max(most, OUTPUT_TOKENS)
+    return min(max(most, OUTPUT_TOKENS) if context >= 2 * OUTPUT_TOKENS else most, context // 2)
+
+
 def context_note(model: Mapping[str, Any]) -> str:
     """A warning about an entry whose context OpenClaw's own prompt fills, "" where there is room."""
-    context, (least, most) = int(model["contextWindow"]), _PROMPT_TOKENS
+    context, (least, most) = int(model.get("contextWindow", 0)), _PROMPT_TOKENS
     if not 0 < context < most + model["maxTokens"]:
         return ""
     return (

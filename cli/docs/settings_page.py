@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.cloud import cloud_defaults
+from openclaw_rl.shared.settings.far_values import FAR
 from openclaw_rl.shared.settings.method_defaults import METHOD_DEFAULTS
-from openclaw_rl.shared.settings.presets import PRESETS
-from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, SETTINGS, Settings, flag_of
+from openclaw_rl.shared.settings.presets import EXPONENTS, HIDDEN_SIZE, PRESETS, Preset
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, SETTINGS, flag_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
@@ -65,12 +65,22 @@ _TABLE = """
 _PRESETS = """
 ## Presets
 
-The defaults above are those of the tiny policy. On this machine an unset setting follows the size of the model. The
-size comes from the model's files, or from its name (`Qwen3-4B`). Published methods take the learning rate of a LoRA
-from here, and keep their own numbers otherwise. `openclaw-rl doctor` shows where each value comes from.
+The defaults above are those of the tiny policy. For any other model an unset setting follows this table
+(`shared/settings/presets.toml`, which also explains each number). The first row that fits is taken. The size comes from
+the model's files, or from its name (`Qwen3-4B`); a model of unknown size counts as a chat model.
 
-| preset | parameters | values | source |
-|---|---|---|---|
+- **Published methods** (`binary`, `opd`, `combined`, `topk`, `topk-select`) keep their own numbers, except for those in
+  the last column. Their published learning rates are for all weights, and a LoRA hardly moves at them.
+- **Hidden size.** Rates with a star are those of a hidden size of {hidden:,}. Another size H multiplies them by
+  ({hidden} / H) to the power of {exponents}. The result is rounded to two digits. Other
+  families take the rate as it is.
+- **Your own value** overrides the preset. `doctor` and `serve` name each value that is more than {far:g} times larger
+  or smaller than its preset.
+
+`openclaw-rl doctor` shows where each value comes from. The judge is no part of the table: [judging.md](judging.md).
+
+| preset | backend | parameters | `rehearse`, and methods of your own | published methods | source |
+|---|---|---|---|---|---|
 """
 _METHODS = """
 ## Defaults of the other methods
@@ -130,19 +140,25 @@ def _methods() -> Iterator[str]:
     for method, own in METHOD_DEFAULTS.items():
         if own:
             yield f"| `{method}` | {_values(own)} |\n"
-    own = cloud_defaults("cloud", Settings().learning.method)
-    yield (
-        f"\nWith a cloud backend the defaults are {_values(own)}. A method with a smaller default of `learning_rate` "
-        "keeps it.\n"
-    )
 
 
 def _presets() -> Iterator[str]:
-    yield _PRESETS
+    exponents = ", ".join(f"{exponent:g} ({family})" for family, exponent in EXPONENTS.items())
+    yield _PRESETS.format(hidden=HIDDEN_SIZE, exponents=exponents, far=FAR)
     for preset in PRESETS:
-        size = f"{preset.parameters / 1e6:,.0f} million" + (f" to {preset.below / 1e6:,.0f}" if preset.below else " up")
-        listed = {name: value for name, value in preset.values.items() if name in SETTINGS}
-        yield f"| {preset.name} | {size} | {_values(listed)} | {preset.source} |\n"
+        backends = "tinker, fireworks" if preset.backend == "cloud" else "embedded, megatron"
+        least, below = f"{preset.parameters / 1e6:,.0f} million", f"{preset.below / 1e6:,.0f}"
+        size = (f"{least} to {below}" if preset.below else f"{least} up") if preset.parameters else "any"
+        columns = (preset.name, backends, size, _row(preset, preset.values), _row(preset, preset.for_published))
+        yield f"| {' | '.join(columns)} | {preset.source} |\n"
+
+
+def _row(preset: Preset, values: Mapping[str, Any]) -> str:
+    """The settings among the values; a star marks a rate that follows the hidden size."""
+    listed = {name: value for name, value in values.items() if name in SETTINGS}
+    if preset.by_hidden_size and "learning_rate" in listed:
+        listed["learning_rate"] = f"{listed['learning_rate']:g}*"
+    return _values(listed) or "their own"
 
 
 def _values(own: Mapping[str, Any]) -> str:

@@ -51,6 +51,8 @@ LARGEST_DROP = 5.0
 """Nats per token that one answer counts at most."""
 MOST_FLAWED = 0.375
 """Share of flawed answers above which a candidate with more of them than its parent is rejected."""
+PROBE_TOKENS = 1024
+"""Maximum tokens of an answer to a probe of the user's that names no limit."""
 NEW_PROMPTS = 2
 """Recent prompts that replace older ones for each candidate."""
 PROMPT_TOKENS = 32768
@@ -314,7 +316,7 @@ class Guard:
         failed = {}
         for probe in probes:
             question = question_from_messages(self._prompter, probe.messages)
-            most = probe.max_tokens or self._settings.serve.max_output_tokens
+            most = probe.max_tokens or min(PROBE_TOKENS, self._settings.serve.max_output_tokens)
             given = await self._answers.sample([question], version, max_tokens=most, greedy=True)
             failure = probe.failure(given[0].answer.content) if given else f"{probe.name}: no room for an answer"
             if failure:

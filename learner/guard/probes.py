@@ -23,7 +23,7 @@ _SLASHES = re.compile(r"/(.+)/(i?)", re.DOTALL)
 
 
 class GuardProbe(msgspec.Struct, frozen=True):
-    """One probe; reports show its `name`. With `max_tokens` 0 the service's own limit applies."""
+    """One probe; reports show its `name`. With `max_tokens` 0 the guard's own limit applies."""
 
     name: str
     messages: Sequence[Message]

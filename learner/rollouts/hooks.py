@@ -30,6 +30,9 @@ _T = TypeVar("_T")
 Hook = Callable[..., Awaitable[Any]]
 
 ROLLOUT, GENERATE = "custom_rollout", "custom_generate"
+_RECORDED = (
+    "No function needs to collect conversations: they are recorded while they are served (docs/extending.md, Rollout)"
+)
 
 
 class HookFailed(Exception):
@@ -43,9 +46,20 @@ def load(settings: Settings, setting: str) -> Hook | None:
     path: str = settings.value(setting)
     if not path:
         return None
-    hook = resolve(path, default=setting.removeprefix("custom_"))
+    try:
+        hook = resolve(path, default=setting.removeprefix("custom_"))
+    except ConfigError as error:
+        raise ConfigError(f"{error}. {_RECORDED}" if setting == ROLLOUT else str(error)) from error
     if not inspect.iscoroutinefunction(hook) and not inspect.iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
         raise ConfigError(f"{setting} = {path!r} is no async function; write it as `async def` (docs/extending.md)")
+    if setting == ROLLOUT:
+        signature = inspect.signature(hook)
+        try:
+            signature.bind(None)
+        except TypeError as error:
+            asked = ", ".join(signature.parameters) or "nothing"
+            problem = f"{setting} = {path!r} asks for {asked}, and a rollout gets one argument, `context`"
+            raise ConfigError(f"{problem}. {_RECORDED}") from error
     return hook
 
 

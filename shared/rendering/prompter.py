@@ -248,11 +248,12 @@ class Prompter:
         how = {PLAIN: "as plain text", TEMPLATE: "by its own chat template"}.get(self.family.name, "as renderers does")
         calls = {"": "no tool calls", "json": "JSON tool calls", "xml": "XML tool calls"}
         calls |= {"bare": "JSON answers as tool calls", "harmony": "channels with tool calls"}
+        reasons = grammar.calls == "harmony" or grammar.think_open in self.vocab.added  # Harmony: the channel analysis
         offered = "refused" if self._writer.refuses_tools else "written in words" if self._writer.in_words else "taken"
         stops = [repr(self.decode([stop])) for stop in self.stop_ids] + [repr(stop) for stop in self.text_stops]
         return (
             f"family {self.family.name}: written {how}; "
-            f"{'reasoning' if grammar.think_open in self.vocab.added else 'no reasoning'} and "
+            f"{'reasoning' if reasons else 'no reasoning'} and "
             f"{calls.get(grammar.calls, f'tool calls ({grammar.calls})')} are read; tools are {offered}; "
             f"images are {f'refused: {self.blind}' if self.blind else 'taken, where the engine sees'}; "
             f"an answer ends at {' or '.join(stops) or 'its token limit only'}"

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.settings.method_defaults import METHODS as METHOD_NAMES
 
 SECRETS = frozenset({"api_key", "model_keys", "tinker_api_key", "fireworks_api_key"})
 
@@ -60,12 +61,17 @@ def majority(text: str) -> str:
     return {"true": "3", "false": "1"}.get(switch(text), text)
 
 
+def method_name(text: str) -> str:
+    """`METHOD`: a method by one of its names; any other word is of another program and sets nothing."""
+    return text if method(text) in METHOD_NAMES else ""
+
+
 def selection(text: str) -> str:
     """A hint selection by our name for it."""
     return {"sequence_optimal": "overlap-sequence", "token_optimal": "overlap-token"}.get(text, text)
 
 
-_READERS = {reader.__name__: reader for reader in (switch, in_samples, debug, level, majority, selection)}
+_READERS = {reader.__name__: reader for reader in (switch, in_samples, debug, level, majority, selection, method_name)}
 
 
 class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,7 +82,7 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
-    read: Literal["", "switch", "in_samples", "debug", "level", "majority", "selection"] = ""
+    read: Literal["", "switch", "in_samples", "debug", "level", "majority", "selection", "method_name"] = ""
     holds: tuple[str, ...] = ()
     instead: str = ""
     quiet: bool = False

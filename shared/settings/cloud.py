@@ -1,39 +1,15 @@
-"""Settings of cloud backends, and which defaults differ there."""
+"""Settings of cloud backends."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.group import Group, Key, Url
-from openclaw_rl.shared.settings.method_defaults import method_defaults
 
 CLOUDS = ("tinker", "fireworks")
 """Backends whose weights live with a provider."""
-
-_DEFAULTS: Mapping[str, Any] = {"learning_rate": 1e-4, "epochs": 1, "lora_rank": 32}
-
-
-def cloud_defaults(backend: object, method: object) -> Mapping[str, Any]:
-    """The defaults of a cloud backend that differ from the others'; none for other backends.
-
-    Tinker's client takes a learning rate of 1e-4 and a LoRA of rank 32 by default (`tinker.types.AdamParams`,
-    `ServiceClient.create_lora_training_client`); its guide has a LoRA want ten times the rate of full weights
-    (https://tinker-docs.thinkingmachines.ai/tinker/lora-primer/). Our 2e-3 is for the shipped policy, thousands of
-    times smaller. A method that publishes a smaller rate keeps it. Each epoch is paid for again, so there is one.
-    """
-    if backend not in (*CLOUDS, "cloud"):
-        return {}
-    own = method_defaults(aliases.method(method))
-    return {
-        name: value
-        for name, value in _DEFAULTS.items()
-        if name not in own or (name == "learning_rate" and own[name] > value)
-    }
-
 
 KEYS = ("judge", "hint", "side", "fallback")
 """The models that may have keys of their own."""

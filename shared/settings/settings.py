@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.cloud import CLOUDS, CloudSettings, cloud_defaults
+from openclaw_rl.shared.settings.cloud import CLOUDS, CloudSettings
 from openclaw_rl.shared.settings.gpu import GpuSettings
 from openclaw_rl.shared.settings.group import Address, Group, Key, Url
 from openclaw_rl.shared.settings.learning import GuardSettings, JudgeSettings, LearningSettings
@@ -214,11 +214,21 @@ class EngineSettings(Group):
 
 
 def preset_of(values: Mapping[str, Any]) -> Preset | None:
-    """The preset for settings by their flat names; `None` for the tiny policy, and for a provider's trainer."""
-    if not values.get("model") or values.get("backend") in (*CLOUDS, "cloud"):
+    """The preset for settings by their flat names; `None` for the tiny policy."""
+    if values.get("backend") in (*CLOUDS, "cloud"):
+        return find_preset(str(values.get("model", "")), lora=True, backend="cloud")
+    if not values.get("model"):
         return None
-    lora = str(values.get("lora", True)).lower() not in ("false", "0", "no", "off")
-    return find_preset(str(values["model"]), lora=lora)
+    return find_preset(str(values["model"]), lora=aliases.switch(str(values.get("lora", True))) != "false")
+
+
+def usual_values(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The defaults of method, model and backend in settings by their flat names: those of the method, and before them
+    the preset's.
+    """
+    method = aliases.method(values.get("method", SETTINGS["method"].field.default))
+    names = str(values.get("model", "")), str(values.get("tokenizer", ""))
+    return {**method_defaults(method), **preset_values(preset_of(values), method, *names)}
 
 
 class Settings(BaseModel):
@@ -235,12 +245,9 @@ class Settings(BaseModel):
     gpu: GpuSettings = GpuSettings()
 
     def __init__(self, **values: Any) -> None:
-        """Unset settings take the defaults of the method and of the backend. Raises pydantic's `ValidationError`."""
+        """Unset settings take the defaults of method, model and backend. Raises pydantic's `ValidationError`."""
         flat = flatten(values)
-        method = flat.get("method", SETTINGS["method"].field.default)
-        by_size = preset_values(preset_of(flat), aliases.method(method))
-        own, cloud = method_defaults(aliases.method(method)), cloud_defaults(flat.get("backend"), method)
-        chosen = {**own, **by_size, **cloud, **flat}
+        chosen = {**usual_values(flat), **flat}
         grouped: dict[str, Any] = {}
         for name, value in chosen.items():
             if name in FIELDS:

@@ -20,7 +20,6 @@ from pydantic import ValidationError
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.process import PARENT_VARIABLE
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.cloud import cloud_defaults
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import SETTING as MODEL_ALIASES
 from openclaw_rl.shared.settings.model_aliases import from_table
@@ -95,9 +94,7 @@ def load(
     uses = aliases.resolve(said.uses, frozenset(own))
     own.update({setting: (use.meaning, f"{use.name} (alias)") for setting, use in uses.items()})
     method = aliases.method(own["method"][0] if "method" in own else SETTINGS["method"].field.default)
-    backend = own["backend"][0] if "backend" in own else SETTINGS["backend"].field.default
     sources = dict.fromkeys(SETTINGS, "default") | dict.fromkeys(method_defaults(method), f"default of {method}")
-    sources |= dict.fromkeys(cloud_defaults(backend, method), f"default of {backend}")
     sources |= {name: source for name, (_, source) in own.items()}
     chosen = {name: value for name, (value, _) in own.items()}
     try:
@@ -109,7 +106,7 @@ def load(
         raise ConfigError("; ".join(_explain(error, sources))) from error
     preset = preset_of(chosen)
     if preset is not None:
-        sized = preset_values(preset, method).keys() & SETTINGS.keys() - own.keys()
+        sized = preset_values(preset, method, settings.engine.model).keys() & SETTINGS.keys() - own.keys()
         sources |= dict.fromkeys(sized, f"preset for a {preset.name}")
     return settings, sources
 

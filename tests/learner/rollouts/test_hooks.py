@@ -102,6 +102,27 @@ class Callable_:
 as_object = Callable_()
 
 
+async def collect_opd_trajectory(
+    prompt: str, student_model: Any, teacher_augmentation_fn: Any, max_turns: int = 10
+) -> dict[str, Any]:
+    """The arguments of a rollout in a guide to OpenClaw-RL."""
+    return {}
+
+
+async def any_arguments(*arguments: Any) -> list[Sample]:
+    return []
+
+
+def test_a_function_that_collects_conversations_itself_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "rollout_opd.py").write_text("async def collect_opd_trajectory(prompt, student_model): ...\n")
+    for path in (f"{HERE}:collect_opd_trajectory", str(tmp_path / "rollout_opd.py")):
+        with pytest.raises(ConfigError, match="they are recorded while they are served"):
+            check_start(Settings(custom_rollout=path))
+    with pytest.raises(ConfigError, match="asks for prompt, student_model, teacher_augmentation_fn, max_turns, and a"):
+        check_start(Settings(custom_rollout=f"{HERE}:collect_opd_trajectory"))
+    assert load(Settings(custom_rollout=f"{HERE}:any_arguments"), "custom_rollout") is any_arguments
+
+
 def test_a_hook_that_is_none_ends_the_start_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("")
     for path, why in (

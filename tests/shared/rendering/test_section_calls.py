@@ -57,6 +57,7 @@ def test_a_form_is_read_off_template_and_vocabulary(name: str) -> None:
     assert (one.family.name, one.family.grammar.calls) == ("template", name)
     assert CALL_FORMS[name].ends[0] in [one.decode([stop]) for stop in one.stop_ids]
     assert "tools are taken" in one.describe() and "no tool calls" not in one.describe()
+    assert "; reasoning and " in one.describe()
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -18,9 +18,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["tinker", "fireworks", "cloud"])
 def test_defaults_fit_a_large_model_that_is_paid_by_the_token(name: str) -> None:
     settings, sources = load({"backend": name}, environ={})
-    assert (settings.learning.learning_rate, settings.learning.epochs, settings.learning.lora_rank) == (1e-4, 1, 32)
-    assert sources["learning_rate"] == sources["epochs"] == sources["lora_rank"] == f"default of {name}"
-    assert Settings(backend=name).learning.learning_rate == 1e-4
+    learning = settings.learning
+    assert (learning.learning_rate, learning.epochs, learning.lora_rank, learning.max_hints) == (2.5e-4, 1, 32, 1)
+    assert settings.serve.max_output_tokens == 8192
+    source = "preset for a chat model at a provider, LoRA"
+    assert sources["learning_rate"] == sources["epochs"] == sources["lora_rank"] == source
+    assert Settings(backend=name).learning.learning_rate == 2.5e-4
 
 
 def test_chosen_values_stay() -> None:
@@ -31,10 +34,14 @@ def test_chosen_values_stay() -> None:
     assert Settings(backend="tinker", epochs=8).learning.epochs == 8
 
 
-def test_a_methods_own_smaller_rate_stays() -> None:
-    settings, sources = load({"backend": "tinker", "method": "sdft"}, environ={})
-    assert (settings.learning.learning_rate, settings.learning.lora_rank) == (1e-6, 32)
-    assert sources["learning_rate"] == "default of topk"
+@pytest.mark.parametrize("method", ["binary", "opd", "combine", "sdft", "topk-select"])
+def test_a_published_method_takes_a_rate_that_fits_a_lora_and_keeps_its_other_numbers(method: str) -> None:
+    settings, sources = load({"backend": "tinker", "method": method}, environ={})
+    learning = settings.learning
+    assert (learning.learning_rate, learning.lora_rank, learning.epochs, learning.rehearsals) == (1e-4, 32, 1, 0)
+    assert learning.batch_size == (4 if method == "sdft" else 16)
+    assert sources["learning_rate"] == "preset for a chat model at a provider, LoRA"
+    assert sources["batch_size"] == f"default of {learning.method}"
 
 
 def test_nothing_changes_without_a_cloud_backend() -> None:

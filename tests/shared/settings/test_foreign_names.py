@@ -11,8 +11,8 @@ import pytest
 from openclaw_rl.shared.backends import backend
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings import aliases
-from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.shared.settings.sources import load, notes, parse_flags
+from openclaw_rl.shared.settings.settings import SETTINGS, Settings
+from openclaw_rl.shared.settings.sources import BY_FLAG, load, notes, parse_flags
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,15 @@ VARIABLES: list[tuple[str, str, dict[str, Any]]] = [
     ("OPENCLAW_PORT", "8000", {"port": 8000}),
     ("SGLANG_API_KEY", "k", {"api_key": "k"}),
     ("OPENCLAW_API_KEY", "k", {"api_key": "k"}),
+    ("PROXY_HOST", "::1", {"host": "::1"}),
+    ("PROXY_PORT", "8000", {"port": 8000}),
     ("SERVED_MODEL_NAME", "mine", {"model_name": "mine"}),
+    ("MODEL_NAME", "Qwen/Qwen3-8B", {"model": "Qwen/Qwen3-8B"}),
+    ("METHOD", "combine", {"method": "combined"}),
+    ("METHOD", "rl", {"method": "binary"}),
+    ("CONTEXT_LENGTH", "32768", {"context_length": 32768}),
+    ("TP", "2", {"rollout_tensor_parallel": 2}),
+    ("TP_SIZE", "2", {"rollout_tensor_parallel": 2}),
     ("MODEL_PATH", "/m", {"model": "/m"}),
     ("BASE_MODEL_PATH", "/m", {"model": "/m"}),
     ("CKPT_PATH", "/m", {"model": "/m"}),
@@ -53,6 +61,8 @@ VARIABLES: list[tuple[str, str, dict[str, Any]]] = [
     ("MAJORITY_VOTING", "true", {"votes": 3}),
     ("PRM_TEMPERATURE", "0.9", {"judge_temperature": 0.9}),
     ("PRM_MAX_NEW_TOKENS", "8192", {"judge_max_tokens": 8192}),
+    ("PRM_MAX_TOKENS", "4096", {"judge_max_tokens": 4096}),
+    ("KL_LOSS_COEF", "0.02", {"kl_base": 0.02}),
     ("OPENCLAW_COMBINE_W_RL", ".5", {"w_rl": 0.5}),
     ("OPENCLAW_COMBINE_W_OPD", ".5", {"w_opd": 0.5}),
     ("OPENCLAW_TOPK_W_RL", ".5", {"w_rl": 0.5}),
@@ -86,6 +96,7 @@ VARIABLES: list[tuple[str, str, dict[str, Any]]] = [
     ("CKPT_SAVE_DIR", "c", {"checkpoints": "c"}),
     ("SAVE_CKPT", "c", {"checkpoints": "c"}),
     ("RESUME_CKPT", "r", {"resume": "r"}),
+    ("RESUME_FROM_CKPT", "r", {"resume": "r"}),
     ("NUM_GPUS", "4", {"gpus": "4"}),
     ("ACTOR_GPUS", "2", {"actor_gpus": "2"}),
     ("TRAIN_GPUS", "0,1", {"actor_gpus": "0,1"}),
@@ -122,6 +133,13 @@ def test_a_variable_is_understood(name: str, value: str, changes: dict[str, Any]
         ("VALUE_CLIP_RATIO", "0.2", "clip_low"),
         ("GAE_LAMBDA", "0.95", "gamma"),
         ("EVAL_FREQUENCY", "100", "openclaw-rl eval"),
+        ("MODEL_SIZE", "7b", "model = "),
+        ("TEACHER_MODEL_NAME", "Qwen/Qwen3-8B", "teacher = engine:FOLDER"),
+        ("LOSS_FN", "cispo", "custom_loss"),
+        ("OPENCLAW_EVAL_MODE", "1", "openclaw-rl eval"),
+        ("EVAL_MODE", "1", "openclaw-rl eval"),
+        ("MEM_FRACTION_STATIC", "0.8", "sglang_args"),
+        ("OPENCLAW_OPD_TEACHER_LP_MAX_CONCURRENCY", "3", "together"),
         ("PRM_TEACHER_LOAD", "/t", "teacher"),
         ("REF_LOAD", "/t", "teacher"),
         ("ROLLOUT_ARGS", "--num-rollouts-per-prompt 4", "rehearsals"),
@@ -145,6 +163,16 @@ def test_a_variable_without_counterpart_is_answered_and_the_service_starts(name:
         ("GPUS_PER_NODE", "8"),
         ("HF_TOKEN", "k"),
         ("WANDB_API_KEY", "k"),
+        ("WANDB_PROJECT", "mine"),
+        ("USE_WANDB", "1"),
+        ("OPENCLAW_RECORD_ENABLED", "1"),
+        ("OPENCLAW_RECORD_FILE", "/r.jsonl"),
+        ("OPENCLAW_PRM_RECORD_FILE", "/p.jsonl"),
+        ("RECORD_DIR", "records/"),
+        ("TOOL_CALL_PARSER", "qwen25"),
+        ("REASONING_PARSER", "qwen3"),
+        ("LOSS_FN", "ppo"),
+        ("OPENCLAW_EVAL_MODE", "0"),
         ("SAVE_INTERVAL", "50"),
         ("ROLLOUT_ARGS", "--num-rollout-workers 4"),
         ("ROLLOUT_ARGS", "--async-collection"),
@@ -156,11 +184,19 @@ def test_a_variable_that_another_program_reads_or_that_always_holds_is_said_by_d
     assert line.startswith(name)
 
 
+def test_a_method_variable_of_another_program_sets_nothing() -> None:
+    assert load(environ={"METHOD": "GET"}) == load(environ={})
+    assert notes(environ={"METHOD": "GET"}, quiet=True) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "changes"),
     [
         ("--model-path /m --port 8000 --gpu-ids 0,1", {"model": "/m", "port": 8000, "gpus": "0,1"}),
         ("--model-path /m --model-name qwen", {"model": "/m", "model_name": "qwen"}),
+        ("--proxy-host ::1 --proxy-port 8000 --record-dir d", {"host": "::1", "port": 8000, "data": Path("d")}),
+        ("--kl-loss-coef 0.02 --prm-max-tokens 64 --loss-fn ppo", {"kl_base": 0.02, "judge_max_tokens": 64}),
+        ("--resume-from-ckpt r --eval-mode false", {"resume": "r"}),
         ("--enable-rl-intercept --rl-buffer-dir d", {"data": Path("d")}),
         ("--output-dir d --session-aware --async-collection", {"data": Path("d")}),
         ("--rollout-dir d --checkpoint-dir c --gpus 2,3", {"data": Path("d"), "checkpoints": "c", "gpus": "2,3"}),
@@ -195,6 +231,12 @@ def test_flags_are_understood(arguments: str, changes: dict[str, Any]) -> None:
     [
         ("--api-endpoint http://localhost:8000", "the proxy itself records"),
         ("--rollout-endpoint http://localhost:8000/rollout", "host and port"),
+        ("--num-samples 10", "openclaw-rl sessions"),
+        ("--teacher-model-name m", "teacher = engine:FOLDER"),
+        ("--loss-fn cispo", "custom_loss"),
+        ("--eval-mode", "openclaw-rl eval"),
+        ("--wandb-project mine", "report_to"),
+        ("--use-wandb", "report_to"),
         ("--max-turns 10", "/rl/outcome"),
         ("--parallel-envs 32", "/rl/outcome"),
         ("--benchmark swe-bench-lite", "/rl/outcome"),
@@ -410,9 +452,69 @@ def test_a_wrong_configuration_is_refused_by_name(elsewhere: Path, name: str, te
         load({"config": name}, environ={})
 
 
+# Every name in two guides to OpenClaw-RL, and in the lists that were made of its scripts.
+WALKED_VARIABLES = """
+    ACTOR_GPUS BASE_MODEL_PATH BATCH_SIZE CKPT_ARGS CKPT_PATH CKPT_SAVE_DIR CLIP_GRAD_NORM DATA_PATH
+    ENV_TYPE FIREWORKS_API_KEY GPUS_PER_NODE GRAD_ACCUM_STEPS HF_CKPT HF_TOKEN HOST JUDGE_MODEL_PATH
+    LEARNING_RATE LORA_ALPHA LORA_ARGS LORA_DROPOUT LORA_RANK MAJORITY_VOTE_N
+    MAJORITY_VOTE_THRESHOLD MASTER_ADDR MASTER_PORT MAX_GUI_STEPS MAX_STEPS MODEL_PATH MODEL_SIZE
+    NNODES NODE_RANK NUM_GPUS OPENCLAW_API_KEY OPENCLAW_COMBINE_W_OPD OPENCLAW_COMBINE_W_RL
+    OPENCLAW_DEBUG OPENCLAW_HOST OPENCLAW_PORT OPENCLAW_TOPK_ADV_DIFF_CLIP
+    OPENCLAW_TOPK_HINT_SELECTION OPENCLAW_TOPK_K OPENCLAW_TOPK_SUBSET_MODE OPENCLAW_TOPK_W_OPD
+    OPENCLAW_TOPK_W_RL OPTIMIZER_ARGS PARALLEL_ENVS PORT PPO_CLIP_RATIO PRM_GPUS PRM_M
+    PRM_MODEL_PATH PRM_TEACHER_LOAD PRM_TEMPERATURE RESUME_CKPT REWARD_ARGS ROLLOUT_ARGS
+    ROLLOUT_GPUS ROLLOUT_LOG_LEVEL SAVE_INTERVAL SCREENSHOT_BACKEND SERVED_MODEL_NAME SGLANG_API_KEY
+    SWE_BENCH_PATH TASK_TYPE TINKER_API_KEY TINKER_ENDPOINT TINKER_PROJECT_ID TOKENIZER_PATH
+    TOOLS_CONFIG TRAIN_EPOCHS TRAIN_GPUS USE_GRADIENT_CHECKPOINTING USE_LORA VALUE_CLIP
+    WANDB_API_KEY
+"""
+WALKED_FLAGS = """
+    adam-beta1 adam-beta2 api-endpoint async-collection backend batch-size benchmark checkpoint-dir
+    clip-grad custom-generate-function-path custom-loss-function-path custom-rm-path
+    enable-rl-intercept gpu-ids gpus host lora lora-alpha lora-dropout lora-rank lr
+    lr-warmup-samples majority-vote-n majority-vote-threshold max-turns method model model-name
+    model-path num-epochs num-gpus num-judge-workers num-rollout-workers num-rollouts-per-prompt
+    num-samples offload-optimizer-state output-dir parallel-envs port ppo-clip-ratio prm-m
+    resume-from-checkpoint reward-aggregation rl-buffer-dir rm-checkpoint rollout-batch-size
+    rollout-dir rollout-function-path save-dir save-interval session-aware use-lora w-opd w-rl
+    weight-decay
+"""
+WALKED_KEYS = """
+    model.name model.checkpoint_path model.tokenizer_path training.method training.batch_size
+    training.gradient_accumulation_steps training.learning_rate training.warmup_steps
+    training.max_steps training.ppo_clip_ratio training.value_clip_ratio training.gae_lambda
+    training.teacher_temperature training.hint_extraction_model training.binary_weight
+    training.opd_weight rollout.num_workers rollout.max_turns rollout.session_aware
+    rollout.parallel_envs evaluation.judge_model evaluation.majority_voting evaluation.num_judges
+    evaluation.consensus_threshold evaluation.eval_frequency rollout_config.collection_mode
+    rollout_config.max_concurrent_sessions rollout_config.session_timeout
+    rollout_config.trajectory_format rollout_config.message_classification
+    rollout_config.reward_computation.type rollout_config.reward_computation.aggregation
+    rollout_config.reward_computation.num_samples rollout_endpoint training_mode session_tracking
+    min_turns
+"""
+
+
+@pytest.mark.parametrize("name", WALKED_VARIABLES.split())
+def test_no_listed_variable_is_ignored(name: str) -> None:
+    assert name in aliases.ARGUMENTS or aliases.in_environment({name: "x"})
+
+
+@pytest.mark.parametrize("name", WALKED_FLAGS.split())
+def test_no_listed_flag_is_unknown(name: str) -> None:
+    assert name in aliases.flag_names() | BY_FLAG.keys()
+
+
+@pytest.mark.parametrize("name", WALKED_KEYS.split())
+def test_no_listed_key_of_a_file_is_unknown(name: str) -> None:
+    assert name in SETTINGS or name.rpartition(".")[2] in SETTINGS or aliases.in_file({name: "x"})
+
+
 def test_the_table_has_no_name_that_nothing_here_tries() -> None:
     """A name that is added to the table gets a line in one of these tests or in `test_aliases.py`."""
-    tried = Path(__file__).read_text("utf-8") + Path(__file__).with_name("test_aliases.py").read_text("utf-8")
+    tried = Path(__file__).read_text("utf-8").partition("WALKED_")[0] + Path(__file__).with_name(
+        "test_aliases.py"
+    ).read_text("utf-8")
     for alias in aliases.ALIASES:
         for name in (
             *alias.environment,
