@@ -20,6 +20,7 @@ from openclaw_rl.learner.reporting.report import step_figures
 from openclaw_rl.learner.revisions import accepted_revisions
 from openclaw_rl.learner.rollouts.hooks import GENERATE, ROLLOUT, load
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompts
+from openclaw_rl.learner.rollouts.relevance import relevant
 from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts
 from openclaw_rl.learner.teacher import OtherTeacher
 from openclaw_rl.learner.versions import Candidate, Versions
@@ -248,7 +249,10 @@ class Learner:
         self._progress.note(GENERATE, "")
         context = RolloutContext(self._journal, self._rollouts, batch=samples, hints=batch.hints, live=live.number)
         made = await make_rollouts(context, hook)
-        return made if hook else [*made, *await accepted_revisions(self._journal, self._settings)]
+        if hook:
+            return made
+        revisions = await accepted_revisions(self._journal, self._settings)
+        return [*made, *await relevant(self._rollouts.engine, self._prompter, revisions)]
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
         """A sample with a hint gets the prompts of its teacher: with every remembered hint; or with its own, if the

@@ -1,9 +1,9 @@
 """Revisions: second tries that a person accepted, taught as answers to the first prompt.
 
 A person complains about an answer, the policy tries again, and they are content. The second try was written after the
-complaint; the step makes it likelier without one. A small model follows a complaint in a conversation better than a
-hint in a prompt, so its accepted tries teach it more than the hinted teacher does. Source of the idea: the revisions of
-Constitutional AI (arXiv 2212.08073, section 3.1), which are trained on as first answers too.
+complaint: the base with that conversation in its prompt is the teacher, and the policy learns its distributions from
+the first prompt alone. Source of the idea: the revisions of Constitutional AI (arXiv 2212.08073, section 3.1), which
+are trained on as first answers too.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def _sample(first: Turn, second: Turn) -> Sample:
         origin="revision",
         prompt_ids=first.prompt_ids,
         response_ids=second.response_ids,
+        hinted_prompts=[second.prompt_ids],
         logprobs=[0.0] * len(second.response_ids),
         versions=second.versions,
         no_ratio="it was sampled after another prompt",

@@ -213,9 +213,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A turn made trainable, or a rollout trained with the turns.
 
     `origin`: `turn` (a person's or an environment's), `rehearsal` (fresh rollout on an earlier prompt), `anchor` (base
-    rollout on a drill prompt) or `revision` (an accepted second try as the answer to the first prompt, whose
-    `logprobs` say nothing). `hinted_prompts` holds one prompt per remembered hint; the teacher's target is the
-    normalised geometric mean over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
+    rollout on a drill prompt), `revision` (an accepted second try as the answer to the first prompt) or `demonstration`
+    (the hinted teacher's own answer to an earlier prompt); the `logprobs` of the last two say nothing. `hinted_prompts`
+    holds the teacher's prompts, such as one per remembered hint; the teacher's target is the normalised geometric mean
+    over them. `images` stand in `prompt_ids` in this order; a hinted prompt shows the same
     ones, at places of its own (`shared.messages.images.shown_again`). The journal keeps their files with the turn and
     nowhere else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a method took a
     baseline off it, `weight` is its weight in the means, `taught` holds the scores of a teacher that is another model
@@ -227,7 +228,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     sample_id: str
     turn_id: str | None
     policy: str
-    origin: Literal["turn", "rehearsal", "anchor", "revision"]
+    origin: Literal["turn", "rehearsal", "anchor", "revision", "demonstration"]
     prompt_ids: Sequence[int]
     response_ids: Sequence[int]
     logprobs: Sequence[float]

@@ -79,6 +79,7 @@ async def step_figures(
         "mix/hints": float(sum(bool(sample.hint) for sample in trained)),
         "mix/rehearsals": float(sum(sample.origin == "rehearsal" for sample in rollouts)),
         "mix/revisions": float(sum(sample.origin == "revision" for sample in rollouts)),
+        "mix/demonstrations": float(sum(sample.origin == "demonstration" for sample in rollouts)),
         "mix/anchors": float(sum(sample.origin == "anchor" for sample in rollouts)),
         **{f"mix/{name}": float(count) for name, count in signals.items()},
         **{JUDGE + name: float(getattr(counts, name)) for name in ("judgements", "without_score", "votes", "failed")},

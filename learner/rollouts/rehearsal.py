@@ -1,8 +1,9 @@
-"""Rollouts next to a batch: rehearsals on earlier prompts and anchors on drill prompts; and hinted prompts.
+"""Rollouts next to a batch: rehearsals and demonstrations on earlier prompts, anchors on drill prompts; and hinted
+prompts.
 
 A rehearsal is a fresh answer of the live policy, without a hint, to an earlier prompt of the user; the hinted teacher
-corrects it as if the user had complained again. An anchor is an answer of the base to a prompt without complaints; it
-keeps the policy close to the base.
+corrects it as if the user had complained again. A demonstration is the hinted teacher's own answer to such a prompt. An
+anchor is an answer of the base to a prompt without complaints; it keeps the policy close to the base.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import msgspec
 
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.rollouts.hooks import GENERATE, HookFailed, called, checked_answer, load, whole_answer
+from openclaw_rl.learner.rollouts.relevance import relevant
 from openclaw_rl.shared.engine.protocol import Engine, Tokens
 from openclaw_rl.shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
+from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.journal.encoding import common_prefix
 from openclaw_rl.shared.messages.images import holds_placeholder, images_of, misplaced, shown_again
 from openclaw_rl.shared.messages.normalize import ChatInput
@@ -31,6 +34,7 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 log = logging.getLogger(__name__)
 
 ANCHORS = "anchors"
+DEMONSTRATIONS = "demonstrations"
 EARLIER_PROMPTS = 128
 _AT_ONCE = 32
 _FOLDER = Path(__file__).parent / "anchors"
@@ -136,8 +140,14 @@ def choose(turns: Sequence[Turn], count: int, budget: int, random: Random) -> li
     return chosen
 
 
+def _images_under(turn: Turn, prompt: Sequence[int]) -> Sequence[PromptImage]:
+    """The images of a turn at their places in another prompt that shows them."""
+    images = images_of(turn)
+    return shown_again(images, turn.prompt_ids, prompt) if images else ()
+
+
 def sample_of(
-    tokens: Tokens, prompt_ids: Sequence[int], *, origin: Literal["rehearsal", "anchor"], **fields: Any
+    tokens: Tokens, prompt_ids: Sequence[int], *, origin: Literal["rehearsal", "anchor", "demonstration"], **fields: Any
 ) -> Sample:
     """An answer to a prompt as a rollout sample, with further `fields`."""
     return Sample(
@@ -203,6 +213,47 @@ class Rollouts:
             for turn, sample in zip(wanted, samples, strict=True)
             if sample is not None
         ]
+
+    async def demonstrate(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
+        """The base's answers to earlier prompts, each with one of the hints in its prompt, as answers to the prompt
+        without the hint. Left out are those that were cut, and those that do not belong to their prompt. None, with a
+        note, if the engine holds only the live version.
+
+        Source: context distillation (Askell et al., arXiv 2112.00861; Snell et al., arXiv 2209.15189).
+        """
+        settings = self.settings
+        random = Random(f"demonstrations {seed}")
+        chosen = await asyncio.to_thread(
+            choose, turns, settings.learning.demonstrations, settings.learning.max_sample_tokens, random
+        )
+        prompts = [
+            await asyncio.to_thread(hinted_prompts, self.prompter, turn, [random.choice(hints)]) for turn in chosen
+        ]
+
+        async def ask(turn: Turn, hinted: Sequence[int]) -> Sample | None:
+            tokens = await self.generate(hinted, self.sampling, version=0, images=_images_under(turn, hinted))
+            if tokens is None or tokens.finish_reason != "stop":
+                return None
+            return sample_of(
+                tokens,
+                turn.prompt_ids,
+                origin="demonstration",
+                policy=turn.policy,
+                images=images_of(turn),
+                hinted_prompts=[hinted],
+                no_ratio="it was sampled after another prompt",
+            )
+
+        try:
+            made = await gather(*(ask(turn, hinted[0]) for turn, hinted in zip(chosen, prompts, strict=True) if hinted))
+            found = await relevant(self.engine, self.prompter, [one for one in made if one is not None])
+        except EngineError as error:
+            if error.status != 404:
+                raise
+            self.progress.note(DEMONSTRATIONS, f"left out, the engine no longer has the base: {error}")
+            return []
+        self.progress.note(DEMONSTRATIONS, "")
+        return found
 
     async def anchor(self, seed: str) -> list[Sample]:
         """Answers of the base to drill prompts; none, with a note, if the engine holds only the live version."""

@@ -53,6 +53,18 @@ class RolloutContext:
         turns = await self.earlier_turns(images=await self._rollouts.sees())
         return await self._rollouts.rehearse(turns, self.hints, self._seed)
 
+    async def demonstrations(self) -> list[Sample]:
+        """The built-in demonstrations: at most `demonstrations` answers of the hinted base to earlier prompts, if there
+        is a hint.
+        """
+        count = self.settings.learning.demonstrations
+        if not (self.hints and count):
+            return []
+        self.progress.now("demonstrating", f"{count} answers to earlier prompts")
+        turns = await self.earlier_turns(images=await self._rollouts.sees())
+        fresh = [turn for turn in turns if not await self._complained_before(turn)]
+        return await self._rollouts.demonstrate(fresh, self.hints, self._seed)
+
     async def anchors(self) -> list[Sample]:
         """The built-in anchors: `anchors` answers of the base to drill prompts."""
         return await self._rollouts.anchor(self._seed) if self.settings.learning.anchors else []
@@ -62,6 +74,11 @@ class RolloutContext:
         (`shared.messages.images.images_of` gives these for `generate` and `sample`).
         """
         return await self._journal.prompts_seen(limit, images=images)
+
+    async def _complained_before(self, turn: Turn) -> bool:
+        """True if the turn's prompt ends in a complaint with a hint: the policy needs no other to follow it."""
+        before = await self._journal.judgement(turn.parent_turn_id) if turn.parent_turn_id else None
+        return before is not None and bool(before.hint)
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of canonical messages, up to where the answer begins."""
@@ -117,7 +134,7 @@ async def make_rollouts(context: RolloutContext, hook: Hook | None) -> list[Samp
     the step goes without its rollouts, with a note. Raises `EngineError`.
     """
     if hook is None:
-        return [*await context.rehearsals(), *await context.anchors()]
+        return [*await context.rehearsals(), *await context.demonstrations(), *await context.anchors()]
     settings, progress = context.settings, context.progress
     progress.now("rolling out", settings.learning.custom_rollout)
     try:

@@ -43,10 +43,10 @@ def hints_of(sample: Sample, recipe: Recipe) -> Sequence[Sequence[int]]:
 
 
 def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
-    """The terms that `sample` counts in: `anchor` for anchors, `imitate` for revisions; else `distill` where there are
-    hinted prompts and `binary` where there is a reward that may train, under `distillation = "token"` both as `policy`;
-    with either, a person's turn counts in `kl_base` and `entropy`. With a custom loss every answer counts in that
-    alone.
+    """The terms that `sample` counts in: `anchor` for anchors, `imitate` for revisions and demonstrations; else
+    `distill` where there are hinted prompts and `binary` where there is a reward that may train, under `distillation =
+    "token"` both as `policy`; with either, a person's turn counts in `kl_base` and `entropy`. With a custom loss every
+    answer counts in that alone.
     """
     if not sample.response_ids:
         return frozenset()
@@ -54,7 +54,7 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
         return frozenset({"custom"})
     if sample.origin == "anchor":
         return frozenset({"anchor"} if recipe.w_anchor else ())
-    if sample.origin == "revision":
+    if sample.origin in ("revision", "demonstration"):
         return frozenset({"imitate"})
     found = set()
     if hints_of(sample, recipe):

@@ -49,6 +49,7 @@ async def test_an_accepted_second_try_answers_the_first_prompt(journal: AsyncJou
     assert (made.origin, made.turn_id, made.reward, bool(made.no_ratio)) == ("revision", None, None, True)
     assert list(made.prompt_ids) == list(one.prompt_ids) and list(made.response_ids) == list(two.response_ids)
     assert len(made.logprobs) == len(made.response_ids)
+    assert [list(prompt) for prompt in made.hinted_prompts] == [list(two.prompt_ids)], "the teacher saw the complaint"
     assert await accepted_revisions(journal, Settings()) == [], "the tiny policy needs none"
 
 

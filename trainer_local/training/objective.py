@@ -56,7 +56,7 @@ class LocalObjective:
             taught = [None if target.sampled is None else target.sampled.to(self._device) for target in targets]
             return self._batch.policy_share(term, logprobs, samples, taught)[0]
         if term == "imitate":
-            values = -losses.sampled_logprobs(losses.log_softmax(logits), self._ids(samples))
+            values = self._imitation(logits, samples, targets)
         elif term == "custom":
             values = self._custom_values(logits, samples, targets)
         elif term == "distill":
@@ -67,6 +67,18 @@ class LocalObjective:
                 log_probs, base = in_same_bins(log_probs, [_known(target.base) for target in targets])
             values = base_comparison(term, log_probs, base)
         return self._batch.share(term, values, samples)
+
+    def _imitation(self, logits: Tensor, samples: Sequence[Sample], targets: Sequence[LocalTarget]) -> Tensor:
+        """KL(teacher ‖ π) of answers that the teacher wrote; −log π of answers without a teacher."""
+        values = []
+        parts = losses.log_softmax(logits).split([len(sample.response_ids) for sample in samples])
+        for sample, target, log_probs in zip(samples, targets, parts, strict=True):
+            if target.teacher is None:
+                values.append(-losses.sampled_logprobs(log_probs, self._ids([sample])))
+            else:
+                known, taught = in_same_bins(log_probs, [target.teacher])
+                values.append(losses.forward_kl(taught, known))
+        return torch.cat(values)
 
     def _distillation(self, log_probs: Tensor, targets: Sequence[LocalTarget]) -> Tensor:
         recipe = self._recipe

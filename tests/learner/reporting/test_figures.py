@@ -37,6 +37,7 @@ async def test_a_version_says_what_its_samples_were_and_how_old(worlds: Worlds) 
         "mix/rehearsals": 3.0,
         "mix/anchors": 2.0,
         "mix/revisions": 0.0,
+        "mix/demonstrations": 0.0,
     }
     wanted = ("loss/total", "loss/binary", "loss/opd", "reward/mean", "reward/std", "gradient/norm", "learning_rate")
     assert all(math.isfinite(version.metrics[name]) for name in wanted)

@@ -337,3 +337,17 @@ async def test_a_revision_is_learned_token_by_token_and_counts_among_the_lessons
     both = await moved.metrics([hinted, revision])
     assert both["loss/imitate"] == close(-math.fsum(likely) / 8)
     assert (await moved.metrics([revision], epochs=4))["loss/imitate"] < alone["loss/imitate"]
+
+
+async def test_a_revision_with_a_teacher_learns_its_distribution_forward(moved: Moved) -> None:
+    taught = replace(sample(3, hints=1, response=4), origin="demonstration", turn_id=None, no_ratio="another prompt")
+    (hinted,) = taught.hinted_prompts
+    teacher = plain.log_probs(moved.base, hinted, taught.response_ids, 1.0)
+    mine = student(moved, taught)
+    divergences = [
+        math.fsum(math.exp(one) * (one - other) for one, other in zip(theirs, ours, strict=True))
+        for theirs, ours in zip(teacher, mine, strict=True)
+    ]
+    alone = await moved.metrics([taught])
+    assert alone["loss/imitate"] == close(average(divergences)) == alone["loss/total"]
+    assert (await moved.metrics([taught], epochs=4))["loss/imitate"] < alone["loss/imitate"]
