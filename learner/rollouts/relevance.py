@@ -1,6 +1,6 @@
-"""Whether an answer belongs to its prompt, by the base's own likelihoods.
+"""The test that an answer belongs to its prompt, by the base's own likelihoods.
 
-A small model that is told how to answer often forgets what it was asked ("I'm here to help. What is your question?").
+A small model that gets a hint about the form often forgets the question ("I'm here to help. What is your question?").
 Such an answer is about as likely after any other prompt. The policy must not learn it as an answer to this one.
 """
 
