@@ -265,6 +265,8 @@ class Learner:
             remembered = self._proposed(sample, judgement)
         elif judgement is not None and judgement.hint_role != "user":
             remembered = [sample.hint]
+        elif not self._settings.learning.distil_turns:
+            return msgspec.structs.replace(sample, reward=None, advantage=None)  # its hint says more than a verdict
         turn = await self._journal.turn(sample.turn_id)
         if turn is None:
             raise JournalError(f"turn {sample.turn_id} is gone: its session was forgotten")
