@@ -163,6 +163,8 @@ class Learner:
         )
         try:
             samples = [*self._advantages(samples), *rollouts]
+            if not self._settings.learning.distil_turns:  # the trainer measures distances on the first answers
+                samples.sort(key=lambda sample: sample.origin != "demonstration")
             report = await self._trainer.step(samples, self._method.recipe(self._settings.learning))
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
         except TrainerAway:

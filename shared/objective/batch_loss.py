@@ -3,7 +3,7 @@
     total = (distill · Σ distillation             of samples with hinted prompts: reverse KL to the teacher over the
                                                   vocabulary, over K tokens and a tail, or clipped differences
              + binary · Σ clipped policy loss           of samples whose reward may train
-             + Σ KL(teacher ‖ π)) / N                   of revisions and demonstrations
+             + distill · Σ KL(teacher ‖ π)) / N         of revisions and demonstrations
           + anchor  · mean KL(base ‖ π)           over anchors
           + kl_base · mean KL(π ‖ base)           over the turns among the samples of the first two
           − entropy · mean entropy of π           over the same
@@ -43,7 +43,7 @@ class BatchLoss:
             "distill": recipe.w_opd,
             "binary": recipe.w_rl,
             "policy": 1.0,
-            "imitate": 1.0,
+            "imitate": recipe.w_opd,
             "anchor": recipe.w_anchor,
             "kl_base": recipe.kl_base,
             "entropy": -recipe.entropy,

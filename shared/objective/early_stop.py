@@ -26,11 +26,11 @@ def loss_to_reach(recipe: Recipe, distance: float | None) -> float | None:
 
 
 def is_taught(metrics: BatchMetrics, goal: float | None) -> bool:
-    """True if another pass has nothing to teach, by the metrics of the last one: the distillation has reached its
-    `goal`, or nothing but anchors is in the batch. Revisions are learned in all passes.
+    """True if another pass has nothing to teach, by the metrics of the last one: distillation and imitation have
+    reached their `goal`, or nothing but anchors is in the batch. Answers without a teacher are learned in all passes.
     """
-    if goal is None or metrics.sizes["imitate"]:
+    if goal is None:
         return False
-    if metrics.sizes["distill"]:
+    if metrics.sizes["distill"] or metrics.sizes["imitate"]:
         return metrics.distance <= goal
     return not any(metrics.sizes[term] for term in ("binary", "policy", "custom"))

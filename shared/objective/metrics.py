@@ -81,9 +81,10 @@ class BatchMetrics:
 
     @property
     def distance(self) -> float:
-        """The mean of the distillation over its own answers in this pass, weight applied; 0 without any."""
-        size = self.sizes["distill"]
-        return self.losses["distill"] * self.denominators["distill"] / size if size else 0.0
+        """The mean of distillation and imitation over their own answers in this pass, weight applied; 0 without any."""
+        size = self.sizes["distill"] + self.sizes["imitate"]
+        total = self.losses["distill"] + self.losses["imitate"]
+        return total * self.denominators["distill"] / size if size else 0.0
 
     def merge(self, parts: Sequence[BatchMetrics]) -> None:
         """Become the sum of `parts`: one pass over the same batch, each over other samples of it."""

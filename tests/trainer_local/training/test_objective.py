@@ -351,3 +351,10 @@ async def test_a_revision_with_a_teacher_learns_its_distribution_forward(moved: 
     alone = await moved.metrics([taught])
     assert alone["loss/imitate"] == close(average(divergences)) == alone["loss/total"]
     assert (await moved.metrics([taught], epochs=4))["loss/imitate"] < alone["loss/imitate"]
+
+
+async def test_passes_end_when_demonstrations_are_learned(moved: Moved) -> None:
+    taught = replace(sample(4, hints=1, response=4), origin="demonstration", turn_id=None, no_ratio="another prompt")
+    whole = await moved.metrics([taught], epochs=6, early_stop=0.0)
+    early = await moved.metrics([taught], epochs=6, early_stop=0.99)
+    assert whole["epochs"] == 6 and early["epochs"] < 6
