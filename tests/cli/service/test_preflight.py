@@ -100,7 +100,7 @@ def test_the_fallback_is_the_shipped_policy_with_a_folder_of_its_own(tmp_path: P
         **{"backend-fallback": "embedded", "port": "30123", "resume": "/old"},
     }
     settings, _ = load(flags, environ={})
-    assert settings.learning.learning_rate == 1e-4
+    assert settings.learning.learning_rate == 2.4e-4
     meanwhile, (said,) = ready(settings, flags=flags)
     assert (meanwhile.engine.backend, meanwhile.engine.model, meanwhile.engine.tokenizer) == (
         "embedded",
