@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Sequence
 
 import cachetools
+import msgspec
 
 from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
 from openclaw_rl.shared.engine.protocol import Engine, Priority
@@ -94,26 +95,42 @@ class HintMemory:
 
     async def _measure(self, hint: str, turn_id: str) -> float:
         turn = await self._journal.turn(turn_id)
-        if turn is None or misplaced(turn):
+        if turn is None:
             return 0.0
-        images = images_of(turn)
-        if images and holds_placeholder(turn.response_ids, turn.prompt_ids, images):
+        asked = await self._first_asked(turn)
+        if misplaced(asked):
             return 0.0
-        if ASKED * len(turn.prompt_ids) > self._settings.learning.max_sample_tokens:
+        images = images_of(asked)
+        if images and (asked is not turn or holds_placeholder(turn.response_ids, asked.prompt_ids, images)):
             return 0.0
-        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, turn, [hint])
+        if ASKED * len(asked.prompt_ids) > self._settings.learning.max_sample_tokens:
+            return 0.0
+        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, asked, [hint])
         if not prompts:
             return 0.0
+        answer = msgspec.structs.replace(asked, response_ids=turn.response_ids)
         try:
             plain = self._plain.get(turn_id)
             if plain is None:
-                plain = self._plain[turn_id] = await self._logprob(turn, array("I", turn.prompt_ids))
-            return await self._logprob(turn, prompts[0]) - plain
+                plain = self._plain[turn_id] = await self._logprob(answer, array("I", asked.prompt_ids))
+            return await self._logprob(answer, prompts[0]) - plain
         except EngineError as error:
             if error.status != 400:
                 raise
             log.info("a hint is not held against turn %s: %s", turn_id, error)
             return 0.0
+
+    async def _first_asked(self, turn: Turn) -> Turn:
+        """The turn of the first try, for an accepted second one. Its prompt holds no complaint yet; after a complaint
+        another hint that says the same changes little, or makes the answer less likely.
+        """
+        while turn.parent_turn_id:
+            complaint = await self._journal.judgement(turn.parent_turn_id)
+            first = await self._journal.turn(turn.parent_turn_id)
+            if first is None or complaint is None or not complaint.hint or complaint.hint_role != "user":
+                break
+            turn = first
+        return turn
 
     async def _logprob(self, turn: Turn, prompt: Sequence[int]) -> float:
         images = shown_again(images_of(turn), turn.prompt_ids, prompt)

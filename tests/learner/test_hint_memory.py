@@ -13,7 +13,7 @@ from openclaw_rl.shared.engine.protocol import Scores
 from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.records import Judgement, NextState
+from openclaw_rl.shared.records import Judgement, NextState, Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from tests.learner.things import turn
@@ -38,6 +38,7 @@ class ScoringBase:
         self._torch = torch
         self._model = AutoModelForCausalLM.from_pretrained(settings.engine.model, dtype=torch.float32).eval()
         self.asked = 0
+        self.prompts: list[list[int]] = []
         self.error: EngineError | None = None
 
     async def score(self, prompt: Sequence[int], answer: Sequence[int], *, version: int, **_: Any) -> Scores:
@@ -45,6 +46,7 @@ class ScoringBase:
         if self.error:
             raise self.error
         self.asked += 1
+        self.prompts.append(list(prompt))
         ids = self._torch.tensor([[*prompt, *answer]])
         with self._torch.inference_mode():
             rows = self._torch.log_softmax(self._model(ids).logits[0, len(prompt) - 1 : -1], -1)
@@ -62,16 +64,21 @@ class MemoryWorld:
         self.memory = HintMemory(self.journal, self.engine, self.prompter, self.settings)  # type: ignore[arg-type]
         self._count = 0
 
-    async def judged(self, answer: str, score: float, hint: str | None = None, role: str = "user") -> None:
-        """A turn that was answered, judged so."""
+    async def judged(
+        self, answer: str, score: float, hint: str | None = None, role: str = "user", before: Turn | None = None
+    ) -> Turn:
+        """A turn that was answered, judged so; a second try if there is a turn `before`, and a complaint about it."""
         self._count += 1
         messages = [{"role": "user", "content": QUESTION}]
+        if before is not None:
+            messages += [{"role": "assistant", "content": BOLD}, {"role": "user", "content": NO_BOLD}]
         prompt = self.prompter.render(ChatInput(messages=messages, tools=[], tools_json=b"")).ids()
         ids = self.prompter.tokenizer.encode(answer, add_special_tokens=False)
         made = turn(
             self._count,
             messages=messages,
             prompt_ids=prompt,
+            parent_turn_id=before.turn_id if before else None,
             answer={"role": "assistant", "content": answer},
             response_ids=ids,
             logprobs=[-0.1] * len(ids),
@@ -80,6 +87,7 @@ class MemoryWorld:
         await self.journal.record_turn(made)
         await self.journal.settle(NextState(turn_id=made.turn_id, role=role, text="…"))  # type: ignore[arg-type]
         await self.journal.add_judgement(Judgement(turn_id=made.turn_id, score=score, hint=hint))
+        return made
 
 
 @pytest.fixture
@@ -112,6 +120,17 @@ async def test_a_user_who_changed_their_mind_is_followed(world: MemoryWorld) -> 
     for _ in range(7):
         await world.judged(BOLD, 1.0)
     assert await world.memory.standing() == [STEPS]
+
+
+async def test_an_accepted_second_try_is_compared_as_an_answer_to_the_first_prompt(world: MemoryWorld) -> None:
+    first = await world.judged(BOLD, -1.0, NO_BOLD)
+    await world.judged(PLAIN, 1.0, before=first)
+    assert await world.memory.standing() == [NO_BOLD]
+    assert list(first.prompt_ids) in world.engine.prompts, "the first prompt is asked"
+    again = await world.judged(BOLD, -1.0, NO_BOLD)
+    for _ in range(4):
+        await world.judged(BOLD, 1.0, before=again)
+    assert await world.memory.standing() == [], "accepted against the wish, after a complaint too"
 
 
 async def test_results_of_tools_and_earlier_acceptance_say_nothing_about_a_hint(world: MemoryWorld) -> None:
