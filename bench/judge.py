@@ -135,7 +135,8 @@ async def judges_of(name: str, options: argparse.Namespace) -> AsyncIterator[dic
         card = read_json(service.data / "run" / "engine.json") if service.data else None
         assert card is not None  # an engine that answers has written it
         at = model.at(name=folder, url=card["url"])
-        judges: dict[str, Judge] = {title: create(asking.replace(judge=at, judge_timeout=ENGINE_SECONDS))}
+        asking = asking.replace(judge=at, judge_timeout=ENGINE_SECONDS, request_timeout=ENGINE_SECONDS)
+        judges: dict[str, Judge] = {title: create(asking)}
         if options.likeliest:
             engine = create_engine(own_engine(asking, folder, url=card["url"]))
             judges[f"{title}, {LIKELIEST}"] = LikeliestScore(engine, folder)

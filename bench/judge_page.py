@@ -15,9 +15,10 @@ RESULT = ROOT / "bench" / "results" / "judge.json"
 BEGIN, END = "<!-- judges -->", "<!-- /judges -->"
 
 _HEAD = """
-`{command}` ({date}; {held_out} reactions). Shares of all reactions: verdict and label are equal (accuracy), -1 or 1
-where the label is another (false negative, false positive), the judge says that it does not understand, or it fails to
-give a score.
+`{command}`
+
+{date}, {held_out} reactions. Shares of all reactions: verdict and label are equal (accuracy), -1 or 1 where the label
+is another (false negative, false positive), the judge says that it does not understand, or it fails to give a score.
 
 """
 _LANGUAGES = """
