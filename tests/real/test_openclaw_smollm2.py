@@ -1,5 +1,5 @@
-"""The real OpenClaw on SmolLM2, whose context OpenClaw's default prompt does not fit: what it is told, and an agent
-that fits. Nothing is scripted: SmolLM2 says what it likes. `pytest -s` shows what was counted and how long it took.
+"""The real OpenClaw on SmolLM2, whose context is too short for OpenClaw's default prompt: the refusal, and an agent
+that fits. Nothing is scripted: SmolLM2 says what it likes. `pytest -s` shows the counted tokens and the times.
 """
 
 from __future__ import annotations
