@@ -59,8 +59,9 @@ def context_note(model: Mapping[str, Any]) -> str:
         return ""
     return (
         f"the context has {context:,} tokens. OpenClaw's instructions and tools take about {least:,} (five tools) "
-        f"to {most:,} (all of them): a prompt that does not fit gets the error context_length_exceeded. Give the agent "
-        "fewer tools and shorter workspace files, or serve a model with a longer context"
+        f"to {most:,} (all of them): a prompt that does not fit gets the error context_length_exceeded. Serve a model "
+        'with a longer context, or set tools.profile to "minimal" and agents.defaults.contextInjection to "never" '
+        "(docs/openclaw.md)"
     )
 
 

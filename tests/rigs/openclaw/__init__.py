@@ -69,15 +69,19 @@ class OpenClaw:
 
     def ask(self, words: str, user: str, agent: str = "main") -> str:
         """Return the answer of an agent (`AGENTS`) to a person called `user`, who has one session with it."""
-        response = httpx.post(
-            f"{self.url}/v1/chat/completions",
-            headers={"authorization": f"Bearer {TOKEN}"},
-            json={"model": f"openclaw/{agent}", "user": user, "messages": [{"role": "user", "content": words}]},
-            timeout=TURN_SECONDS,
-        )
+        response = self.send(words, user, agent)
         assert response.status_code == 200, response.text
         answer: str = response.json()["choices"][0]["message"]["content"]
         return answer
+
+    def send(self, words: str, user: str, agent: str = "main", *, seconds: float = TURN_SECONDS) -> httpx.Response:
+        """`ask`, with what its gateway responds, which may be an error."""
+        return httpx.post(
+            f"{self.url}/v1/chat/completions",
+            headers={"authorization": f"Bearer {TOKEN}"},
+            json={"model": f"openclaw/{agent}", "user": user, "messages": [{"role": "user", "content": words}]},
+            timeout=seconds,
+        )
 
     def call(self, method: str, **parameters: Any) -> Any:
         """A method of its gateway, by its command line."""
