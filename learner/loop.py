@@ -163,8 +163,6 @@ class Learner:
         )
         try:
             samples = [*self._advantages(samples), *rollouts]
-            if not self._settings.learning.distil_turns:  # the trainer measures distances on the first answers
-                samples.sort(key=lambda sample: sample.origin != "demonstration")
             report = await self._trainer.step(samples, self._method.recipe(self._settings.learning))
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
         except TrainerAway:
@@ -267,8 +265,6 @@ class Learner:
             remembered = self._proposed(sample, judgement)
         elif judgement is not None and judgement.hint_role != "user":
             remembered = [sample.hint]
-        elif not self._settings.learning.distil_turns:
-            return msgspec.structs.replace(sample, reward=None, advantage=None)  # its hint says more than a verdict
         turn = await self._journal.turn(sample.turn_id)
         if turn is None:
             raise JournalError(f"turn {sample.turn_id} is gone: its session was forgotten")

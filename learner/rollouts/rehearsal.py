@@ -271,12 +271,8 @@ class Rollouts:
             for text in texts[:count]
         ]
         policy = self.settings.serve.model_name
-        longest = self.settings.learning.anchor_max_tokens or self.sampling.max_tokens
-        sampling = msgspec.structs.replace(self.sampling, max_tokens=longest)
         try:
-            samples = await asyncio.gather(
-                *(self._answer(ids, policy, version=0, origin="anchor", sampling=sampling) for ids in prompts)
-            )
+            samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
         except EngineError as error:
             if error.status != 404:
                 raise
@@ -332,12 +328,10 @@ class Rollouts:
         version: int | None,
         origin: Literal["rehearsal", "anchor"],
         images: Sequence[PromptImage] = (),
-        sampling: Sampling | None = None,
     ) -> Sample | None:
         """One answer as a sample, or `None`."""
-        how = sampling or self.sampling
-        tokens = await self.generate(prompt_ids, how, version=version, images=images)
+        tokens = await self.generate(prompt_ids, self.sampling, version=version, images=images)
         if tokens is None:
             return None
-        fields: dict[str, Any] = {"policy": policy, "images": images, "temperature": how.temperature}
+        fields: dict[str, Any] = {"policy": policy, "images": images, "temperature": self.sampling.temperature}
         return sample_of(tokens, prompt_ids, origin=origin, **fields)

@@ -127,13 +127,10 @@ class LearningSettings(Recipe):
     max_hints: int = Field(6, ge=1, exclude=True)
     revisions: int = Field(0, ge=0, exclude=True)
     demonstrations: int = Field(0, ge=0, exclude=True)
-    distil_turns: bool = Field(True, exclude=True)
-    anchor_max_tokens: int = Field(0, ge=0, exclude=True)
     merge_prefixes: bool = Field(True, exclude=True)
     """No settings: the distinct remembered hints that the teacher is asked under; the accepted second tries, and the
-    hinted base's own answers to earlier prompts, that a step of `rehearse` teaches as first answers; whether it distils
-    the criticized answers themselves too; the maximum tokens of an anchor's answer (0: as many as of a rehearsal's);
-    and whether prefixes that turns of a batch share are computed once in training.
+    hinted base's own answers to earlier prompts, that a step of `rehearse` teaches as first answers; and whether
+    prefixes that turns of a batch share are computed once in training.
     """
 
     @model_validator(mode="before")
