@@ -69,19 +69,30 @@ class OpenClaw:
 
     def ask(self, words: str, user: str, agent: str = "main") -> str:
         """Return the answer of an agent (`AGENTS`) to a person called `user`, who has one session with it."""
-        response = self.send(words, user, agent)
+        response = httpx.post(
+            f"{self.url}/v1/chat/completions",
+            headers={"authorization": f"Bearer {TOKEN}"},
+            json={"model": f"openclaw/{agent}", "user": user, "messages": [{"role": "user", "content": words}]},
+            timeout=TURN_SECONDS,
+        )
         assert response.status_code == 200, response.text
         answer: str = response.json()["choices"][0]["message"]["content"]
         return answer
 
-    def send(self, words: str, user: str, agent: str = "main", *, seconds: float = TURN_SECONDS) -> httpx.Response:
-        """`ask`, with what its gateway responds, which may be an error."""
-        return httpx.post(
-            f"{self.url}/v1/chat/completions",
-            headers={"authorization": f"Bearer {TOKEN}"},
-            json={"model": f"openclaw/{agent}", "user": user, "messages": [{"role": "user", "content": words}]},
+    def ask_alone(self, words: str, session: str, *, seconds: float) -> list[str]:
+        """The texts of an answer, errors included, without a gateway: that gives up its start on a busy machine."""
+        command = [*self._command, "agent", "--local", "--session-id", session, "--message", words, "--json"]
+        done = subprocess.run(
+            command,
+            cwd=self.workspace,
+            env=self.variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
             timeout=seconds,
         )
+        assert done.stdout, done.stderr[-4000:]
+        return [payload["text"] for payload in json.loads(done.stdout)["payloads"]]
 
     def call(self, method: str, **parameters: Any) -> Any:
         """A method of its gateway, by its command line."""
