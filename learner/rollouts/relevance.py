@@ -1,6 +1,6 @@
 """The test that an answer belongs to its prompt, by the base's own likelihoods.
 
-A small model that gets a hint about the form often forgets the question ("I'm here to help. What is your question?").
+A small model that gets a hint about the form can forget the question ("I'm here to help. What is your question?").
 Such an answer is about as likely after any other prompt. The policy must not learn it as an answer to this one.
 """
 
@@ -31,6 +31,8 @@ async def relevant(engine: Engine, prompter: Prompter, samples: Sequence[Sample]
     `OTHERS`; all of them if the engine cannot score, or has dropped the base. Answers to images are not compared, and
     stay. Raises `EngineError`.
     """
+    if not samples:
+        return []
     others = [prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids() for text in OTHERS]
 
     async def likelihood(prompt: Sequence[int], sample: Sample) -> float:
