@@ -49,6 +49,12 @@ class Recipe(BaseModel):
         "module:attribute or ./file.py:attribute",
     )
     epochs: int = Field(8, ge=1, description="Maximum number of passes over a batch")
+    minibatches: int = Field(
+        1,
+        ge=1,
+        description="Optimizer steps of each pass, each on another part of the batch, with about as many samples of "
+        "every kind; 1: one on the whole batch",
+    )
     step_seconds: float = Field(
         0.0,
         ge=0,

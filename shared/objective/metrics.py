@@ -87,12 +87,18 @@ class BatchMetrics:
         return total * self.denominators["distill"] / size if size else 0.0
 
     def merge(self, parts: Sequence[BatchMetrics]) -> None:
-        """Become the sum of `parts`: one pass over the same batch, each over other samples of it."""
-        losses = {term: sum(part.losses[term] for part in parts) for term in TERMS}
-        reported = {name: sum(part.reported[name] for part in parts) for name in REPORTED}
-        ratios = [ratio for part in parts for ratio in part._ratios]
-        advantages = [advantage for part in parts for advantage in part._advantages]
-        self.losses, self.reported, self._ratios, self._advantages = losses, reported, ratios, advantages
+        """Add `parts` of a pass over this batch: each over other samples of it, in means over those alone, or over the
+        whole batch.
+        """
+        for part in parts:
+            for term, value in part.losses.items():
+                whole = self.denominators[term]
+                self.losses[term] += value * part.denominators[term] / whole if whole else value
+            for name, value in part.reported.items():
+                whole = self.denominators["policy"]
+                self.reported[name] += value * part.denominators["policy"] / whole if whole else value
+            self._ratios += part._ratios
+            self._advantages += part._advantages
 
     def values(self) -> dict[str, float]:
         """Sums of this pass: `loss/total` and each term, moments of ratio and advantage (1 and 0 where no token has

@@ -26,7 +26,7 @@ from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.objective import LocalObjective
 from openclaw_rl.trainer_local.training.step_metrics import StepDistances
-from openclaw_rl.trainer_local.training.targets import LocalTarget, RunModel, old_policy, slices, targets_of
+from openclaw_rl.trainer_local.training.targets import LocalTarget, Old, RunModel, old_policy, slices, targets_of
 
 Value = TypeVar("Value")
 
@@ -92,66 +92,33 @@ class Learning(Protocol):
 def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number: int) -> StepReport:
     """Make step `number` (from 1). Raises `TrainerError` where something is not finite; nothing is undone here."""
     started = time.perf_counter()
-    objective = LocalObjective(samples, recipe, learning.device)
-    own = learning.part(samples)
     rate = learning.rate()
+    own = learning.part(samples)
     distances = StepDistances(samples, own, learning.run_policy, learning.run_base, learning.gather)
     asked = time.perf_counter()
     old = old_policy(own, recipe, learning.run_policy, learning.run_teacher or learning.run_base)
     teaching = time.perf_counter() - asked
-    taught = [
-        len(sample.response_ids) * (needs_base(objective.terms(sample)) + bool(hints_of(sample, recipe)))
-        for sample in own
-    ]
-    runs = [[own[index] for index in run] for run in slices(taught, learning.vocab_size)]
-    kept: dict[int, list[LocalTarget | None]] = {}
-    norms: list[float] = []
-    metrics: dict[str, float] = {}
-    goal: float | None = None
+    passes = _Passes(learning, samples, recipe, old, distances)
     first_pass = time.perf_counter()
     with learning.passes():
-        for _ in range(recipe.epochs):
-            if norms and recipe.step_seconds:
+        for made in range(recipe.epochs):
+            if made and recipe.step_seconds:
                 # Another pass takes as long as those before it; all processes decide by the slowest.
                 taken = time.perf_counter() - started, time.perf_counter() - first_pass
                 so_far, passing = (max(values) for values in zip(*learning.gather(taken), strict=True))
-                if so_far + passing / len(norms) > recipe.step_seconds:
+                if so_far + passing / made > recipe.step_seconds:
                     break
-            learning.clear()
-            objective.sums.start_pass()
-            for position, run in enumerate(runs):
-                targets = kept.get(position)
-                if targets is None:
-                    asked = time.perf_counter()
-                    targets = targets_of(run, recipe, old, learning.run_base, learning.run_teacher)
-                    teaching += time.perf_counter() - asked
-                    if len(runs) == 1 or all(target is None or target.small for target in targets):
-                        kept[position] = targets
-                    if not norms and position == 0:
-                        goal = loss_to_reach(recipe, distances.to_teacher(targets))
-                _backward(learning, objective, run, targets)
-            parts = learning.gather(objective.sums)
-            if len(parts) > 1:
-                objective.sums.merge(parts)
-            metrics = objective.sums.values()
-            norm = learning.clip(recipe.clip_grad)
-            if not bool(torch.isfinite(norm)) or not all(map(math.isfinite, objective.sums.losses.values())):
-                loss = f" by custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
-                raise TrainerError(
-                    f"Step {number}: loss {metrics['loss/total']} or gradient norm {float(norm)}{loss} is not finite; "
-                    "the step was undone"
-                )
-            if norms and is_taught(objective.sums, goal):
+            if not passes.make(number):
                 break
-            norms.append(float(norm))
-            learning.update()
+    metrics = passes.sums.values()
     changed = learning.change()
     metrics |= distances.values()
     metrics |= {
-        "gradient/norm": sum(norms) / len(norms),
-        "epochs": float(len(norms)),
+        "gradient/norm": sum(passes.norms) / len(passes.norms),
+        "epochs": float(passes.made),
+        "updates": float(len(passes.norms)),
         "weights/change": changed,
-        "seconds/teacher": teaching,
+        "seconds/teacher": teaching + passes.teaching,
     }
     return step_report(number, samples, metrics, rate=rate, started=started)
 
@@ -191,14 +158,120 @@ def random_state(device: torch.device, start: Mapping[str, Tensor] | int) -> Ite
         yield
 
 
-def _backward(
-    learning: Learning, objective: LocalObjective, samples: list[Sample], targets: list[LocalTarget | None]
-) -> None:
-    rows = [row_of(sample) for sample in samples]
-    wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
+class _Passes:
+    """The passes over a batch. `made` counts the whole ones, `norms` are the gradient's at each update, `sums` the
+    metrics of the last pass, `teaching` the seconds that targets took.
+    """
 
-    def use(indices: Sequence[int], logits: Tensor) -> Tensor:
-        chosen = [wanted[index] for index in indices]
-        return objective.loss([samples[index] for index in chosen], [targets[index] for index in chosen], logits)
+    def __init__(
+        self,
+        learning: Learning,
+        samples: Sequence[Sample],
+        recipe: Recipe,
+        old: Mapping[str, Old],
+        distances: StepDistances,
+    ) -> None:
+        whole = LocalObjective(samples, recipe, learning.device)
+        self._learning = learning
+        self._recipe = recipe
+        self._distances = distances
+        self._minibatches = [
+            _Minibatch(learning, part, recipe, old) for part in _divided(samples, whole, recipe.minibatches)
+        ]
+        self._goal: float | None = None
+        self.sums = whole.sums
+        self.made = 0
+        self.norms: list[float] = []
 
-    learning.backward([rows[index] for index in wanted], use)
+    @property
+    def teaching(self) -> float:
+        return sum(minibatch.teaching for minibatch in self._minibatches)
+
+    def make(self, number: int) -> bool:
+        """Make a pass of step `number`. False if the batch is taught: then the last update is left out. Raises
+        `TrainerError`.
+        """
+        self.sums.start_pass()
+        for minibatch in self._minibatches:
+            self._learning.clear()
+            minibatch.backward(None if self.made else self._distances)
+            self.sums.merge(self._learning.gather(minibatch.sums))
+            norm = self._learning.clip(self._recipe.clip_grad)
+            if not bool(torch.isfinite(norm)) or not all(map(math.isfinite, self.sums.losses.values())):
+                loss = f" by custom_loss {self._recipe.custom_loss}" if self._recipe.custom_loss else ""
+                raise TrainerError(
+                    f"Step {number}: loss {sum(self.sums.losses.values())} or gradient norm {float(norm)}{loss} is not "
+                    "finite; the step was undone"
+                )
+            if self.made and minibatch is self._minibatches[-1] and is_taught(self.sums, self._goal):
+                return False
+            self.norms.append(float(norm))
+            self._learning.update()
+        if not self.made:
+            self._goal = loss_to_reach(self._recipe, self._distances.to_teacher())
+        self.made += 1
+        return True
+
+
+class _Minibatch:
+    """The samples of one update, those of this process in runs whose targets are held in memory together."""
+
+    def __init__(
+        self, learning: Learning, samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old]
+    ) -> None:
+        self._learning = learning
+        self._recipe = recipe
+        self._old = old
+        self._objective = LocalObjective(samples, recipe, learning.device)
+        own = learning.part(samples)
+        taught = [
+            len(one.response_ids) * (needs_base(self._objective.terms(one)) + bool(hints_of(one, recipe)))
+            for one in own
+        ]
+        self._runs = [[own[index] for index in run] for run in slices(taught, learning.vocab_size)]
+        self._kept: dict[int, list[LocalTarget | None]] = {}
+        self.sums = self._objective.sums
+        self.teaching = 0.0
+
+    def backward(self, distances: StepDistances | None) -> None:
+        """Add the gradients of the loss. `distances`, if given, notes what the teacher has to teach."""
+        self.sums.start_pass()
+        for position, run in enumerate(self._runs):
+            targets = self._targets(position, run)
+            if distances is not None:
+                distances.note_teacher(run, targets)
+            self._backward(run, targets)
+
+    def _targets(self, position: int, run: list[Sample]) -> list[LocalTarget | None]:
+        if position in self._kept:
+            return self._kept[position]
+        asked = time.perf_counter()
+        targets = targets_of(run, self._recipe, self._old, self._learning.run_base, self._learning.run_teacher)
+        self.teaching += time.perf_counter() - asked
+        alone = len(self._runs) == 1 and self._recipe.minibatches == 1
+        if alone or all(target is None or target.small for target in targets):
+            self._kept[position] = targets
+        return targets
+
+    def _backward(self, samples: list[Sample], targets: list[LocalTarget | None]) -> None:
+        objective = self._objective
+        rows = [row_of(sample) for sample in samples]
+        wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
+
+        def use(indices: Sequence[int], logits: Tensor) -> Tensor:
+            chosen = [wanted[index] for index in indices]
+            return objective.loss([samples[index] for index in chosen], [targets[index] for index in chosen], logits)
+
+        self._learning.backward([rows[index] for index in wanted], use)
+
+
+def _divided(samples: Sequence[Sample], objective: LocalObjective, count: int) -> list[list[Sample]]:
+    """At most `count` parts of a batch, each with about as many samples of every kind. Samples without a term only
+    count in a batch that is not divided.
+    """
+    training = [sample for sample in samples if objective.terms(sample)]
+    count = min(count, len(training))
+    if count <= 1:
+        return [list(samples)]
+    ordered = sorted(training, key=lambda sample: sorted(objective.terms(sample)))
+    return [ordered[start::count] for start in range(count)]

@@ -35,18 +35,25 @@ class StepDistances:
         gather: Callable[[list[Tensor]], list[list[Tensor]]],
     ) -> None:
         mine = {sample.sample_id for sample in own}
-        self._rows = [row_of(one) for one in samples[: measured(samples)] if one.sample_id in mine]
+        chosen = [one for one in samples[: measured(samples)] if one.sample_id in mine]
+        self._rows = [row_of(one) for one in chosen]
+        self._index = {one.sample_id: index for index, one in enumerate(chosen)}
+        self._to_teacher: list[Tensor] = []
         self._run_policy = run_policy
         self._gather = gather
         self._before = self._each(run_policy, lambda _, log_probs: kept(log_probs))
         self._base = self._each(run_base, lambda _, log_probs: kept(log_probs))
 
-    def to_teacher(self, targets: Sequence[LocalTarget | None]) -> float | None:
-        """Mean of KL(base ‖ teacher) over the tokens with a teacher in `targets` (those of the first samples); `None`
-        without any.
-        """
-        asked = {index: target.teacher for index, target in enumerate(targets) if target and index in self._base}
-        return self._mean([_divergence(self._base[index], one) for index, one in asked.items() if one is not None])
+    def note_teacher(self, samples: Sequence[Sample], targets: Sequence[LocalTarget | None]) -> None:
+        """Compare the base with the teacher, where one is in `targets` of those `samples` that are measured."""
+        for sample, target in zip(samples, targets, strict=True):
+            index = self._index.get(sample.sample_id)
+            if index is not None and target is not None and target.teacher is not None:
+                self._to_teacher.append(_divergence(self._base[index], target.teacher))
+
+    def to_teacher(self) -> float | None:
+        """Mean of KL(base ‖ teacher) over the tokens that were noted; `None` without any."""
+        return self._mean(self._to_teacher)
 
     def values(self) -> Mapping[str, float]:
         """`kl/parent` and `kl/base`: means over the tokens of KL(new policy ‖ policy before the step) and KL(new policy
