@@ -24,7 +24,9 @@ class Recipe(BaseModel):
     the weight `w_rl`: those a person or an environment gave, or all. `w_anchor` weighs the forward KL to the base on
     drill prompts. `aggregation` is the mean of the loss: over the tokens of the batch (`token`), or over the tokens of
     each answer and then over the answers (`sample`). Passes over a batch end early when at most the share `early_stop`
-    of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. `epsilon` is AdamW's.
+    of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. A trainer that computes
+    gradients itself divides a batch into `minibatches`, each with about as many samples of every kind, and makes an
+    update on each; providers make one a pass. `epsilon` is AdamW's.
     """
 
     model_config = ConfigDict(
@@ -40,6 +42,7 @@ class Recipe(BaseModel):
     rewards: Literal["none", "explicit", "all"] = Field("explicit", exclude=True)
     aggregation: Literal["token", "sample"] = Field("token", exclude=True)
     w_anchor: float = Field(1.0, ge=0, exclude=True)
+    minibatches: int = Field(1, ge=1, exclude=True)
     early_stop: float = Field(0.05, ge=0, lt=1, exclude=True)
     epsilon: float = Field(1e-8, gt=0, exclude=True)
 
@@ -49,12 +52,6 @@ class Recipe(BaseModel):
         "module:attribute or ./file.py:attribute",
     )
     epochs: int = Field(8, ge=1, description="Maximum number of passes over a batch")
-    minibatches: int = Field(
-        1,
-        ge=1,
-        description="Optimizer steps of each pass, each on another part of the batch, with about as many samples of "
-        "every kind; 1: one on the whole batch",
-    )
     step_seconds: float = Field(
         0.0,
         ge=0,
