@@ -27,7 +27,7 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int = 8
     answers: int = 112
     problems: int = 32
-    known: int = 160
+    known: int = 240
     texts: int = 8
     settings: dict[str, str | int | float | bool] = {}
 
@@ -45,7 +45,7 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
 
 class RealModelPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Held-out first replies after `interactions`, as shares: `style` in the wanted form, `degenerate` empty or
-    looping. `knowledge` is the share of what the base knew that is still known, `likelihood` that of texts in nats a
+    looping. `knowledge` is the share of what the base knew that is answered rightly again, `likelihood` that of texts in nats a
     token.
     """
 

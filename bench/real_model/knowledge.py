@@ -1,4 +1,9 @@
-"""Knowledge that the base has: short questions that it answers rightly, and the log-likelihood of texts."""
+"""Knowledge that the base has: short questions that it answers rightly, and the log-likelihood of texts.
+
+An answer is sampled as the service samples for anyone. What the base knew is chosen by one answer to each question, and
+what is kept is measured on other answers, the base's own among them: a question that was answered rightly once by luck
+then counts against no arm more than against another.
+""" 
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import msgspec
 
 from bench.learning.lab import Lab
 from openclaw_rl.evaluation.client import ChatClient
-from openclaw_rl.evaluation.probe import NEVER_TRAIN
+from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
 from openclaw_rl.shared.gather import gather
 
 DATA = Path(__file__).parent
@@ -50,18 +55,22 @@ def texts(count: int) -> list[str]:
     return [msgspec.json.decode(line, type=Passage).text for line in lines[:count]]
 
 
-async def known(client: ChatClient, asked: Sequence[KnownQuestion]) -> list[str]:
-    """The questions, among `asked`, that the live version answers rightly with its likeliest tokens."""
-    replies = []
+async def known(client: ChatClient, asked: Sequence[KnownQuestion], seed: int) -> list[KnownQuestion]:
+    """The questions, among `asked`, that the live version answers rightly at the service's own sampling; `seed` decides
+    it.
+    """
+    replies: list[str] = []
     for start in range(0, len(asked), CONCURRENCY):
         some = asked[start : start + CONCURRENCY]
-        replies += await gather(*(_reply(client, one.question) for one in some))
-    return [one.question for one, reply in zip(asked, replies, strict=True) if one.answered_by(reply)]
+        replies += await gather(
+            *(_reply(client, one.question, sampling_seed(seed, start + number)) for number, one in enumerate(some))
+        )
+    return [one for one, reply in zip(asked, replies, strict=True) if one.answered_by(reply)]
 
 
-async def _reply(client: ChatClient, question: str) -> str:
+async def _reply(client: ChatClient, question: str, seed: int) -> str:
     message = {"role": "user", "content": question}
-    reply = await client.chat([message], headers=NEVER_TRAIN, max_tokens=ANSWER_TOKENS, temperature=0)
+    reply = await client.chat([message], headers=NEVER_TRAIN, max_tokens=ANSWER_TOKENS, seed=seed)
     return reply.text
 
 

@@ -20,6 +20,8 @@ from openclaw_rl.shared.gather import gather
 
 CONCURRENCY = 16
 PATIENCE = 1200.0
+SELECTION = 7919
+"""The seed's factor for the answers by which the known questions are chosen."""
 
 
 async def run(cell: RealModelCell) -> RealModelResult:
@@ -47,7 +49,7 @@ class _Run:
         self._person = (Elsewhere if cell.arm == "placebo" else Person)(cell.person, cell.seed)
         self._held_out = take(self._person, "held-out", cell.seed, cell.problems)
         self._asked = knowledge.questions(cell.known)
-        self._knew: list[str] = []
+        self._knew: list[knowledge.KnownQuestion] = []
         self._points: list[RealModelPoint] = []
 
     async def measure(self, wall: float, cpu: float) -> RealModelResult:
@@ -96,10 +98,8 @@ class _Run:
             max_tokens=cell.answers,
         )
         if not stop:
-            self._knew = await knowledge.known(self._client, self._asked)
-        known = [one for one in self._asked if one.question in set(self._knew)]
-        frozen = not stop or not self._service.settings.learning.train  # the likeliest tokens of the same weights
-        kept = len(known) if frozen else len(await knowledge.known(self._client, known))
+            self._knew = await knowledge.known(self._client, self._asked, SELECTION * cell.seed)
+        kept = len(await knowledge.known(self._client, self._knew, 1000 * cell.seed + stop))
         status = await self._client.get("/rl/status")
         self._points.append(
             RealModelPoint(
@@ -107,7 +107,7 @@ class _Run:
                 version=status["version"]["live"],
                 style=round(found.style, 4),
                 degenerate=round(1 - found.accuracy, 4),
-                knowledge=round(kept / len(known), 4),
+                knowledge=round(kept / len(self._knew), 4),
                 likelihood=round(await knowledge.likelihood(self._service, knowledge.texts(cell.texts)), 4),
             )
         )

@@ -17,7 +17,9 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 LEAST = 15.0
-"""Nats of a whole answer by which the base must find it likelier after its own prompt."""
+"""Nats by which the base must find an answer likelier after its own prompt."""
+COMPARED = 48
+"""Tokens at the start of an answer that are compared. What belongs to any prompt begins like that."""
 OTHERS = (
     "What is the capital of Portugal?",
     "Which command lists the files of a folder on Linux?",
@@ -27,8 +29,8 @@ OTHERS = (
 
 
 async def relevant(engine: Engine, prompter: Prompter, samples: Sequence[Sample]) -> list[Sample]:
-    """The samples whose answer the base finds at least `LEAST` nats likelier after its own prompt than after each of
-    `OTHERS`; all of them if the engine cannot score, or has dropped the base. Answers to images are not compared, and
+    """The samples whose answer, its first `COMPARED` tokens, the base finds at least `LEAST` nats likelier after its own
+    prompt than after each of `OTHERS`; all of them if the engine cannot score, or has dropped the base. Answers to images are not compared, and
     stay. Raises `EngineError`.
     """
     if not samples:
@@ -36,7 +38,7 @@ async def relevant(engine: Engine, prompter: Prompter, samples: Sequence[Sample]
     others = [prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids() for text in OTHERS]
 
     async def likelihood(prompt: Sequence[int], sample: Sample) -> float:
-        answer = array("I", sample.response_ids)
+        answer = array("I", sample.response_ids[:COMPARED])
         return sum((await engine.score(prompt, answer, version=0, priority=Priority.REHEARSAL)).logprobs)
 
     async def belongs(sample: Sample) -> bool:
