@@ -27,8 +27,8 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int = 8
     answers: int = 112
     problems: int = 32
-    known: int = 240
-    texts: int = 8
+    known: int = 220
+    texts: int = 4
     settings: dict[str, str | int | float | bool] = {}
 
     @property

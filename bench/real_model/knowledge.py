@@ -7,6 +7,7 @@ then counts against no arm more than against another.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,8 @@ from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
 from openclaw_rl.shared.gather import gather
 
 DATA = Path(__file__).parent
-CONCURRENCY = 16
-ANSWER_TOKENS = 24
+CONCURRENCY = 32
+ANSWER_TOKENS = 16
 
 
 class KnownQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,12 +60,13 @@ async def known(client: ChatClient, asked: Sequence[KnownQuestion], seed: int) -
     """The questions, among `asked`, that the live version answers rightly at the service's own sampling; `seed` decides
     it.
     """
-    replies: list[str] = []
-    for start in range(0, len(asked), CONCURRENCY):
-        some = asked[start : start + CONCURRENCY]
-        replies += await gather(
-            *(_reply(client, one.question, sampling_seed(seed, start + number)) for number, one in enumerate(some))
-        )
+    slots = asyncio.Semaphore(CONCURRENCY)
+
+    async def reply(number: int, one: KnownQuestion) -> str:
+        async with slots:
+            return await _reply(client, one.question, sampling_seed(seed, number))
+
+    replies = await gather(*(reply(number, one) for number, one in enumerate(asked)))
     return [one for one, reply in zip(asked, replies, strict=True) if one.answered_by(reply)]
 
 

@@ -18,7 +18,7 @@ from openclaw_rl.evaluation.personas import take
 from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.shared.gather import gather
 
-CONCURRENCY = 16
+CONCURRENCY = 32
 PATIENCE = 1200.0
 SELECTION = 7919
 """The seed's factor for the answers by which the known questions are chosen."""

@@ -9,6 +9,7 @@ from openclaw_rl.learner.rollouts.hooks import ROLLOUT, Hook, HookFailed, called
 from openclaw_rl.learner.rollouts.rehearsal import EARLIER_PROMPTS, Rollouts, hinted_prompts, sample_of
 from openclaw_rl.shared.engine.protocol import Engine, Tokens
 from openclaw_rl.shared.errors import ContextLengthExceeded
+from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Message, PromptImage, Sample, Sampling, Turn
@@ -134,7 +135,8 @@ async def make_rollouts(context: RolloutContext, hook: Hook | None) -> list[Samp
     the step goes without its rollouts, with a note. Raises `EngineError`.
     """
     if hook is None:
-        return [*await context.rehearsals(), *await context.demonstrations(), *await context.anchors()]
+        made = await gather(context.rehearsals(), context.demonstrations(), context.anchors())
+        return [sample for part in made for sample in part]
     settings, progress = context.settings, context.progress
     progress.now("rolling out", settings.learning.custom_rollout)
     try:

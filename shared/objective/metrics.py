@@ -14,7 +14,7 @@ from openclaw_rl.shared.trainer import Recipe, StepReport
 REPORTED = ("binary", "opd")
 """Under `distillation = "token"`: the policy loss by either advantage alone, reported and not trained."""
 
-MEASURED_TOKENS = 1024
+MEASURED_TOKENS = 512
 """Answer tokens of a batch that distances between policies are measured on."""
 
 
