@@ -48,10 +48,19 @@ class Contrary:
 
 
 class Lane:
-    """A series of conversations, next to others. A step is one reaction of the user and the answer to it."""
+    """A series of conversations, next to others. A step is one reaction of the user and the answer to it. The last
+    answer of a conversation, which nobody reads, has at most `unread` tokens.
+    """
 
     def __init__(
-        self, client: ChatClient, user: Persona, tasks: Iterator[Any], seed: str, *, max_tokens: int = ANSWER_TOKENS
+        self,
+        client: ChatClient,
+        user: Persona,
+        tasks: Iterator[Any],
+        seed: str,
+        *,
+        max_tokens: int = ANSWER_TOKENS,
+        unread: int | None = None,
     ) -> None:
         self._client = client
         self._user = user
@@ -60,6 +69,7 @@ class Lane:
         self._messages: list[Message] = []
         self._reactions = 0
         self._max_tokens = max_tokens
+        self._unread = unread or max_tokens
         self.complaints = 0
 
     async def step(self, contrary: Contrary | None = None) -> None:
@@ -67,18 +77,18 @@ class Lane:
         if not self._messages:
             self._messages = [{"role": "user", "content": self._user.ask(next(self._tasks))}]
             self._reactions = 0
-            await self._answer()
+            await self._answer(self._max_tokens)
         reply = self._messages[-1]["content"]
         self._reactions += 1
         reaction = contrary.react(reply) if contrary else self._user.react(reply, attempt=self._reactions)
         self.complaints += reaction.mood == "complaint"
         self._messages.append({"role": "user", "content": reaction.text})
-        await self._answer()
         over = self._reactions >= MAX_REACTIONS or reaction.mood == "thanks" or not self._user.continues()
+        await self._answer(self._unread if over else self._max_tokens)
         if over:
             self._messages = []
 
-    async def _answer(self) -> None:
-        options: dict[str, Any] = {"max_tokens": self._max_tokens, "seed": self._random.getrandbits(31)}
+    async def _answer(self, max_tokens: int) -> None:
+        options: dict[str, Any] = {"max_tokens": max_tokens, "seed": self._random.getrandbits(31)}
         reply = await self._client.chat(self._messages, **options)
         self._messages.append({"role": "assistant", "content": reply.text})

@@ -20,6 +20,8 @@ from openclaw_rl.shared.gather import gather
 
 CONCURRENCY = 32
 PATIENCE = 1200.0
+UNREAD = 8
+"""Tokens of an answer that nobody reads: it takes time and teaches nothing."""
 SELECTION = 7919
 """The seed's factor for the answers by which the known questions are chosen."""
 
@@ -57,7 +59,7 @@ class _Run:
         cell = self._cell
         tasks = self._person.tasks("train", cell.seed)
         lanes = [
-            Lane(self._client, self._person, tasks, f"lane {cell.seed} {number}", max_tokens=cell.answers)
+            Lane(self._client, self._person, tasks, f"lane {cell.seed} {number}", max_tokens=cell.answers, unread=UNREAD)
             for number in range(cell.lanes)
         ]
         trains = self._service.settings.learning.train

@@ -17,6 +17,9 @@ from openclaw_rl.shared.rendering.prompter import Prompter
 
 log = logging.getLogger(__name__)
 
+ANCESTORS = 16
+"""Earlier turns of a conversation that are searched for a complaint."""
+
 
 class RolloutContext:
     """The argument of `custom_rollout`.
@@ -77,9 +80,17 @@ class RolloutContext:
         return await self._journal.prompts_seen(limit, images=images)
 
     async def _complained_before(self, turn: Turn) -> bool:
-        """True if the turn's prompt ends in a complaint with a hint: the policy needs no other to follow it."""
-        before = await self._journal.judgement(turn.parent_turn_id) if turn.parent_turn_id else None
-        return before is not None and bool(before.hint)
+        """True if the turn's prompt holds a complaint with a hint: the policy needs no other to follow it."""
+        parent = turn.parent_turn_id
+        for _ in range(ANCESTORS):
+            if parent is None:
+                break
+            judged = await self._journal.judgement(parent)
+            if judged is not None and judged.hint:
+                return True
+            before = await self._journal.turn(parent)
+            parent = before.parent_turn_id if before is not None else None
+        return False
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of canonical messages, up to where the answer begins."""

@@ -77,15 +77,16 @@ async def test_the_hinted_base_answers_and_the_plain_prompt_learns_it(prompter: 
         assert sample.turn_id is None and sample.reward is None and sample.no_ratio
 
 
-@pytest.mark.parametrize(
-    ("gain", "finish"), [(LEAST - 1, "stop"), (LEAST + 1, "length")], ids=["about something else", "cut"]
-)
-async def test_answers_about_something_else_and_cut_ones_are_left_out(
-    prompter: Prompter, random_policy: Path, gain: float, finish: str
-) -> None:
-    engine = ScoringEngine(prompter, gain, finish=finish)
+async def test_answers_about_something_else_are_left_out(prompter: Prompter, random_policy: Path) -> None:
+    engine = ScoringEngine(prompter, LEAST - 1)
     made = await rollouts(engine, prompter, random_policy).demonstrate([asked(prompter, 1, "7 + 5?")], HINTS, "seed")
     assert made == []
+
+
+async def test_an_answer_that_was_cut_teaches_what_there_is(prompter: Prompter, random_policy: Path) -> None:
+    engine = ScoringEngine(prompter, LEAST + 1, finish="length")
+    made = await rollouts(engine, prompter, random_policy).demonstrate([asked(prompter, 1, "7 + 5?")], HINTS, "seed")
+    assert len(made) == 2
 
 
 async def test_without_the_base_a_step_goes_without_demonstrations(prompter: Prompter, random_policy: Path) -> None:
@@ -127,7 +128,8 @@ async def test_prompts_that_hold_the_complaint_already_are_not_demonstrated(
     journal = AsyncJournal(tmp_path / "journal.db")
     first = asked(prompter, 1, "How much is 7 and 5?")
     second = msgspec.structs.replace(asked(prompter, 2, HINTS[0]), parent_turn_id=first.turn_id)
-    for made in (first, second):
+    third = msgspec.structs.replace(asked(prompter, 3, "Thanks!"), parent_turn_id=second.turn_id)
+    for made in (first, second, third):
         await journal.record_turn(made)
         await journal.settle(NextState(turn_id=made.turn_id, role="user", text=HINTS[0]))
     await journal.add_judgement(Judgement(turn_id=first.turn_id, score=-1.0, hint=HINTS[0]))
