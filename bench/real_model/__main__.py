@@ -4,7 +4,7 @@
 
 Each person has a wish that a program can check: no lists and no bold, at most two sentences, a question at the end. The
 arms: `trained` with the defaults for a model of this size; `control` without training, asked again at each stop;
-`placebo`, whose person complains by chance about something else. Held-out questions are asked after 0, 24 and 64
+`placebo`, whose person complains by chance about something else, until 24. Held-out questions are asked after 0, 24 and 64
 interactions, and what the model knew before. `--published` adds what the published recipes reach at what cost, for one
 person and seed. Every finished cell is cached: an interrupted run continues. `--missing` reports the finished cells
 without running others.
@@ -30,8 +30,15 @@ CACHE = Path(".cache/real_model")
 COMMON: dict[str, Any] = {"judge": "rules", "guard": False}
 """Settings of every cell. The guard, which only rejects versions, would take a third of the time."""
 
+LONGEST = {"placebo": 24}
+"""Interactions after which an arm ends early: the placebo at the stop that the goal is set for."""
+ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_ARENA_MAX": "1"}
+"""Settings of glibc with which freed memory is used again: else the kernel fills new pages in every step."""
+
 
 def main() -> int:
+    for name, value in ALLOCATOR.items():
+        os.environ.setdefault(name, value)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     options = program.parser(__doc__)
@@ -58,7 +65,11 @@ def measure(options: argparse.Namespace) -> None:
     own = dict(one.split("=", 1) for one in options.set)
     cells = [
         RealModelCell(
-            arm=arm, person=person, seed=seed, interactions=options.interactions, settings=settings_of(arm, own)
+            arm=arm,
+            person=person,
+            seed=seed,
+            interactions=min(options.interactions, LONGEST.get(arm, options.interactions)),
+            settings=settings_of(arm, own),
         )
         for seed in range(1, options.seeds + 1)
         for person in people

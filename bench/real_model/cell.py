@@ -27,7 +27,7 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int = 8
     answers: int = 112
     problems: int = 32
-    known: int = 220
+    known: int = 200
     texts: int = 4
     settings: dict[str, str | int | float | bool] = {}
 

@@ -18,7 +18,7 @@ from openclaw_rl.shared.rendering.prompter import Prompter
 
 LEAST = 15.0
 """Nats by which the base must find an answer likelier after its own prompt."""
-COMPARED = 48
+COMPARED = 32
 """Tokens at the start of an answer that are compared. What belongs to any prompt begins like that."""
 OTHERS = (
     "What is the capital of Portugal?",

@@ -14,6 +14,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "learning_rate": 1e-5,
     "batch_size": 16,
     "epochs": 1,
+    "minibatches": 1,
     "weight_decay": 0.1,
     "rehearsals": 0,
     "anchors": 0,
