@@ -4,9 +4,9 @@
 
 Each person has a wish that a program can check: no lists and no bold, at most two sentences, a question at the end. The
 arms: `trained` with the defaults for a model of this size; `control` without training, asked again at each stop;
-`placebo`, whose person complains by chance about something else, until 24. Held-out questions are asked after 0, 24 and 64
-interactions, and what the model knew before. `--published` adds what the published recipes reach at what cost, for one
-person and seed. Every finished cell is cached: an interrupted run continues. `--missing` reports the finished cells
+`placebo`, whose person complains by chance about something else, until 24. Held-out questions are asked after 0, 24 and
+64 interactions, and what the model knew before. `--published` adds what the published recipes reach at what cost, for
+one person and seed. Every finished cell is cached: an interrupted run continues. `--missing` reports the finished cells
 without running others.
 """
 

@@ -74,6 +74,7 @@ the model's files, or from its name (`Qwen3-4B`); a model of unknown size counts
 - **Hidden size.** Rates with a star are those of a hidden size of {hidden:,}. Another size H multiplies them by
   ({hidden} / H) to the power of {exponents}. The result is rounded to two digits. Other
   families take the rate as it is.
+- **Names without code style** are no settings; [methods.md](methods.md) explains them.
 - **Your own value** overrides the preset. `doctor` and `serve` name each value that is more than {far:g} times larger
   or smaller than its preset.
 
@@ -138,8 +139,8 @@ def _tables(names: Iterable[str], *, prefix: str = "") -> Iterator[str]:
 
 def _methods() -> Iterator[str]:
     for method, own in METHOD_DEFAULTS.items():
-        if own:
-            yield f"| `{method}` | {_values(own)} |\n"
+        if listed := {name: value for name, value in own.items() if name in SETTINGS}:
+            yield f"| `{method}` | {_values(listed)} |\n"
 
 
 def _presets() -> Iterator[str]:
@@ -154,15 +155,18 @@ def _presets() -> Iterator[str]:
 
 
 def _row(preset: Preset, values: Mapping[str, Any]) -> str:
-    """The settings among the values; a star marks a rate that follows the hidden size."""
-    listed = {name: value for name, value in values.items() if name in SETTINGS}
+    """The values; a star marks a rate that follows the hidden size."""
+    listed = dict(values)
     if preset.by_hidden_size and "learning_rate" in listed:
         listed["learning_rate"] = f"{listed['learning_rate']:g}*"
     return _values(listed) or "their own"
 
 
 def _values(own: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{name}` {value}" for name, value in own.items())
+    """Names in code style are settings."""
+    return ", ".join(
+        f"`{name}` {value}" if name in SETTINGS else f"{name.replace('_', ' ')} {value}" for name, value in own.items()
+    )
 
 
 def _choices(annotation: Any) -> str:
