@@ -114,6 +114,7 @@ docs: setup
 	$(BIN)/python -m openclaw_rl.cli.docs.settings_page
 	$(BIN)/python -m openclaw_rl.cli.docs.gpu_page
 	$(BIN)/python -m bench.learning.page
+	$(BIN)/python -m bench.real_model.page
 	$(BIN)/python -m bench.judge_page
 
 bench: setup

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench import judge
-
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "judging.md"
-RESULT = ROOT / "bench" / "results" / "judge.json"
-BEGIN, END = "<!-- judges -->", "<!-- /judges -->"
+from bench.pages import Section, result, table
 
 _HEAD = """
 `{command}`
@@ -29,9 +23,9 @@ Accuracy by language:
 
 def measured() -> str:
     """The section: tables of the result, or a line that there is none."""
-    if not RESULT.is_file():
+    found = result("judge.json")
+    if found is None:
         return "\nNothing yet: `python -m bench.judge --save bench/results/judge.json`.\n"
-    found = json.loads(RESULT.read_text(encoding="utf-8"))
     judges: Mapping[str, Any] = found["judges"]
     languages = sorted({language for figures in judges.values() for language in figures["by_language"]})
     by_language = [
@@ -41,26 +35,18 @@ def measured() -> str:
     return "".join(
         [
             _HEAD.format(**{name: found[name] for name in ("command", "date", "held_out")}),
-            _table(judge.COLUMNS, judge.rows(judges)),
+            table(judge.COLUMNS, _named(judge.rows(judges))),
             _LANGUAGES,
-            _table(("judge", *languages), by_language),
+            table(("judge", *languages), _named(by_language)),
         ]
     )
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    lines += [f"| {' | '.join([f'`{name}`', *cells])} |" for name, *cells in rows]
-    return "\n".join(lines) + "\n"
+def _named(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[f"`{name}`", *cells] for name, *cells in rows]
 
 
-def page(text: str) -> str:
-    """Replace the measured part of the page."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}{measured()}{END}{tail}"
-
+SECTION = Section("judging.md", "judges", measured)
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
-    print(f"wrote {PAGE}")
+    SECTION.write()

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from bench.learning import plan, report
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "docs" / "methods.md"
-RESULTS = ROOT / "bench" / "results"
-BEGIN, END = "<!-- learning -->", "<!-- /learning -->"
-
+from bench.pages import Section, result, table
 
 _HEAD = """
 ## Measured
@@ -45,36 +38,26 @@ _COSTS = """
 
 def measured() -> str:
     """The section: tables of the results, or a line that there are none."""
-    path = RESULTS / "learning.json"
-    if not path.is_file():
+    found = result("learning.json")
+    if found is None:
         return "\n## Measured\n\nNothing yet: `python -m bench.learning --save bench/results/learning.json`.\n"
-    found = json.loads(path.read_text(encoding="utf-8"))
     chosen = ", ".join(f"`{method}` {rate:g}" for method, rate in found["learning_rates"].items())
     parts = [
         _HEAD.format(**{name: found[name] for name in ("command", "date", "seeds", "curve")}),
         _table({**found["arms"], **found.get("noise", {}), **found.get("explained", {})}),
         _NOTES.format(turn=plan.TURNS_ABOUT, rates=chosen),
     ]
-    ablated = RESULTS / "ablation.json"
-    if ablated.is_file():
-        costs = json.loads(ablated.read_text(encoding="utf-8"))
+    costs = result("ablation.json")
+    if costs is not None:
         parts += [_COSTS.format(command=costs["command"]), _table(costs["arms"])]
     return "".join(parts)
 
 
 def _table(arms: Mapping[str, Any]) -> str:
-    lines = [f"| {' | '.join(report.COLUMNS)} |", "|" + "---|" * len(report.COLUMNS)]
-    lines += [f"| {' | '.join(row)} |" for row in report.rows(arms)]
-    return "\n".join(lines) + "\n"
+    return table(report.COLUMNS, report.rows(arms))
 
 
-def page(text: str) -> str:
-    """Replace the measured part of the page."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}{measured()}{END}{tail}"
-
+SECTION = Section("methods.md", "learning", measured)
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text("utf-8")), "utf-8")
-    print(f"wrote {PAGE}")
+    SECTION.write()

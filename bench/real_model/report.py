@@ -11,7 +11,7 @@ from openclaw_rl.evaluation import charts
 from openclaw_rl.evaluation.statistics import Interval, spread
 
 MEASURES = ("style", "knowledge", "degenerate", "likelihood")
-COLUMNS = ("arm", "person", *(f"style @{at}" for at in STOPS), "knowledge", "degenerate", "nats a token", "versions")
+COLUMNS = ("arm", "person", *(f"style @{at}" for at in STOPS), "knowledge", "degenerate", "nats a token", "versions", "CPU-s")
 
 
 def grouped(results: Sequence[RealModelResult]) -> dict[str, dict[str, list[RealModelResult]]]:
@@ -55,7 +55,7 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
             versions = ", ".join(str(sum(count.values())) for count in entry["versions"])
             styles = [_text(stop["style"]) if stop else "–" for stop in stops]
             others = [_text(last[name]) for name in ("knowledge", "degenerate", "likelihood")]
-            lines.append([arm, person, *styles, *others, versions])
+            lines.append([arm, person, *styles, *others, versions, f"{entry['cpu_seconds'][0]:.0f}"])
     return lines
 
 

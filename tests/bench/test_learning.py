@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.learning import judges, page, plan, report
+from bench.learning import judges, plan, report
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import SPLIT_SEEDS, Cell, CurvePoint, Result
 from bench.learning.run import run
@@ -86,11 +86,6 @@ def test_seeds_are_summarized_together() -> None:
     assert never["to_0.8"] is None
     assert json.loads(json.dumps(summary)) == summary
     assert len(report.rows(report.arms(results))[0]) == len(report.COLUMNS)
-
-
-def test_the_page_on_methods_says_what_was_measured() -> None:
-    text = page.PAGE.read_text("utf-8")
-    assert text == page.page(text), "run: make docs"
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:

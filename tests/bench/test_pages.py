@@ -1,0 +1,35 @@
+"""The measured parts of pages are those of the committed results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import judge_page, pages
+from bench.learning import page as learning_page
+from bench.pages import Section, table
+from bench.real_model import page as real_model_page
+
+SECTIONS = (judge_page.SECTION, learning_page.SECTION, real_model_page.SECTION)
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_a_page_says_what_was_measured(section: Section) -> None:
+    text = section.path.read_text("utf-8")
+    assert text == section.placed(text), "run: make docs"
+
+
+def test_a_part_is_replaced_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    section = Section("a.md", "part", lambda: "\nnew\n")
+    section.path.write_text("before\n<!-- part -->\nold\n<!-- /part -->\nafter\n", "utf-8")
+    section.write()
+    assert section.path.read_text("utf-8") == "before\n<!-- part -->\nnew\n<!-- /part -->\nafter\n"
+    with pytest.raises(ValueError, match="<!-- part -->"):
+        section.placed("a page without it")
+
+
+def test_a_table_has_a_line_per_row() -> None:
+    assert table(("a", "b"), [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |\n"
