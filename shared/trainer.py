@@ -55,8 +55,7 @@ class Recipe(BaseModel):
     step_seconds: float = Field(
         0.0,
         ge=0,
-        description="Maximum seconds of a step: after the first pass, no pass over the batch begins that would end "
-        "later; 0: no limit",
+        description="Maximum seconds of a step: after the first update, none begins that would end later; 0: no limit",
     )
     learning_rate: float = Field(2e-3, gt=0, description="AdamW learning rate")
     lr_schedule: str = Field(

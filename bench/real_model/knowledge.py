@@ -3,7 +3,7 @@
 An answer is sampled as the service samples for anyone. What the base knew is chosen by one answer to each question, and
 what is kept is measured on other answers, the base's own among them: a question that was answered rightly once by luck
 then counts against no arm more than against another.
-""" 
+"""
 
 from __future__ import annotations
 

@@ -57,9 +57,7 @@ def measured() -> str:
     return "".join(parts)
 
 
-def _rows(
-    model: str, trained: Mapping[str, Any], control: Mapping[str, Any], kept: str
-) -> Iterator[list[str]]:
+def _rows(model: str, trained: Mapping[str, Any], control: Mapping[str, Any], kept: str) -> Iterator[list[str]]:
     """A row per person: style at the stops, and what was kept at the last one."""
     last = str(STOPS[-1])
     for person, entry in trained.items():

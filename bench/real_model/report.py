@@ -11,7 +11,16 @@ from openclaw_rl.evaluation import charts
 from openclaw_rl.evaluation.statistics import Interval, spread
 
 MEASURES = ("style", "knowledge", "degenerate", "likelihood")
-COLUMNS = ("arm", "person", *(f"style @{at}" for at in STOPS), "knowledge", "degenerate", "nats a token", "versions", "CPU-s")
+COLUMNS = (
+    "arm",
+    "person",
+    *(f"style @{at}" for at in STOPS),
+    "knowledge",
+    "degenerate",
+    "nats a token",
+    "versions",
+    "CPU-s",
+)
 
 
 def grouped(results: Sequence[RealModelResult]) -> dict[str, dict[str, list[RealModelResult]]]:

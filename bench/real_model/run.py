@@ -59,7 +59,9 @@ class _Run:
         cell = self._cell
         tasks = self._person.tasks("train", cell.seed)
         lanes = [
-            Lane(self._client, self._person, tasks, f"lane {cell.seed} {number}", max_tokens=cell.answers, unread=UNREAD)
+            Lane(
+                self._client, self._person, tasks, f"lane {cell.seed} {number}", max_tokens=cell.answers, unread=UNREAD
+            )
             for number in range(cell.lanes)
         ]
         trains = self._service.settings.learning.train

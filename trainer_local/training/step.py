@@ -98,25 +98,17 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     asked = time.perf_counter()
     old = old_policy(own, recipe, learning.run_policy, learning.run_teacher or learning.run_base)
     teaching = time.perf_counter() - asked
-    passes = _Passes(learning, samples, recipe, old, distances)
-    first_pass = time.perf_counter()
+    passes = _Passes(learning, samples, recipe, old, distances, started)
     with learning.passes():
-        for made in range(recipe.epochs):
-            if made and recipe.step_seconds:
-                # Another pass takes as long as those before it; all processes decide by the slowest.
-                taken = time.perf_counter() - started, time.perf_counter() - first_pass
-                so_far, passing = (max(values) for values in zip(*learning.gather(taken), strict=True))
-                if so_far + passing / made > recipe.step_seconds:
-                    break
-            if not passes.make(number):
-                break
-    metrics = passes.sums.values()
+        while passes.made < recipe.epochs and passes.make(number):
+            pass
+    metrics = passes.values()
     changed = learning.change()
     metrics |= distances.values()
     metrics |= {
         "gradient/norm": sum(passes.norms) / len(passes.norms),
-        "epochs": float(passes.made),
-        "updates": float(len(passes.norms)),
+        "epochs": passes.updates / passes.in_each,
+        "updates": float(passes.updates),
         "weights/change": changed,
         "seconds/teacher": teaching + passes.teaching,
     }
@@ -159,8 +151,8 @@ def random_state(device: torch.device, start: Mapping[str, Tensor] | int) -> Ite
 
 
 class _Passes:
-    """The passes over a batch. `made` counts the whole ones, `norms` are the gradient's at each update, `sums` the
-    metrics of the last pass, `teaching` the seconds that targets took.
+    """The passes over a batch. `made` counts the whole ones, `in_each` their updates, `norms` are the gradient's at
+    each update, `teaching` the seconds that targets took.
     """
 
     def __init__(
@@ -170,6 +162,7 @@ class _Passes:
         recipe: Recipe,
         old: Mapping[str, Old],
         distances: StepDistances,
+        started: float,
     ) -> None:
         whole = LocalObjective(samples, recipe, learning.device)
         self._learning = learning
@@ -178,32 +171,55 @@ class _Passes:
         self._minibatches = [
             _Minibatch(learning, part, recipe, old) for part in _divided(samples, whole, recipe.minibatches)
         ]
+        self._started = started
+        self._first_pass = time.perf_counter()
         self._goal: float | None = None
-        self.sums = whole.sums
+        self._sums = whole.sums
+        self._values: dict[str, float] = {}
+        self.in_each = len(self._minibatches)
         self.made = 0
         self.norms: list[float] = []
+
+    @property
+    def updates(self) -> int:
+        return len(self.norms)
 
     @property
     def teaching(self) -> float:
         return sum(minibatch.teaching for minibatch in self._minibatches)
 
-    def make(self, number: int) -> bool:
-        """Make a pass of step `number`. False if the batch is taught: then the last update is left out. Raises
-        `TrainerError`.
+    def values(self) -> Mapping[str, float]:
+        """The metrics of the last whole pass; of the minibatches that were trained, where the time allowed no whole
+        one.
         """
-        self.sums.start_pass()
+        if self._values:
+            return self._values
+        for term in self._sums.losses:
+            self._sums.losses[term] *= self.in_each / self.updates
+        return self._sums.values()
+
+    def make(self, number: int) -> bool:
+        """Make a pass of step `number`. False if the batch is taught, then without the last update, or the time over.
+        Raises `TrainerError`.
+        """
+        self._sums.start_pass()
         for minibatch in self._minibatches:
+            if self._time_is_over():
+                return False
             self._learning.clear()
             minibatch.backward(None if self.made else self._distances)
-            self.sums.merge(self._learning.gather(minibatch.sums))
+            self._sums.merge(self._learning.gather(minibatch.sums))
             norm = self._learning.clip(self._recipe.clip_grad)
-            if not bool(torch.isfinite(norm)) or not all(map(math.isfinite, self.sums.losses.values())):
+            if not bool(torch.isfinite(norm)) or not all(map(math.isfinite, self._sums.losses.values())):
                 loss = f" by custom_loss {self._recipe.custom_loss}" if self._recipe.custom_loss else ""
                 raise TrainerError(
-                    f"Step {number}: loss {sum(self.sums.losses.values())} or gradient norm {float(norm)}{loss} is not "
-                    "finite; the step was undone"
+                    f"Step {number}: loss {sum(self._sums.losses.values())} or gradient norm {float(norm)}{loss} is "
+                    "not finite; the step was undone"
                 )
-            if self.made and minibatch is self._minibatches[-1] and is_taught(self.sums, self._goal):
+            last = minibatch is self._minibatches[-1]
+            if last:
+                self._values = self._sums.values()
+            if last and self.made and is_taught(self._sums, self._goal):
                 return False
             self.norms.append(float(norm))
             self._learning.update()
@@ -212,13 +228,24 @@ class _Passes:
         self.made += 1
         return True
 
+    def _time_is_over(self) -> bool:
+        """True if another update, which takes as long as those before it, would end too late. All processes decide by
+        the slowest.
+        """
+        if not (self.updates and self._recipe.step_seconds):
+            return False
+        now = time.perf_counter()
+        so_far, updating = (
+            max(values)
+            for values in zip(*self._learning.gather((now - self._started, now - self._first_pass)), strict=True)
+        )
+        return so_far + updating / self.updates > self._recipe.step_seconds
+
 
 class _Minibatch:
     """The samples of one update, those of this process in runs whose targets are held in memory together."""
 
-    def __init__(
-        self, learning: Learning, samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old]
-    ) -> None:
+    def __init__(self, learning: Learning, samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old]) -> None:
         self._learning = learning
         self._recipe = recipe
         self._old = old

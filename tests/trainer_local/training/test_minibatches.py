@@ -10,6 +10,7 @@ import torch
 
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
+from openclaw_rl.trainer_local.training import step as step_module
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
 
@@ -63,6 +64,29 @@ async def test_no_minibatch_is_empty(policy: Path) -> None:
 async def test_a_taught_batch_ends_before_its_last_update(policy: Path) -> None:
     recipe: dict[str, Any] = {"epochs": 50, "early_stop": 0.5, "minibatches": 2, "learning_rate": 2e-2}
     report, _ = await steps(policy, HINTED, **recipe)
-    made, updates = report.metrics["epochs"], report.metrics["updates"]
-    assert 1 <= made < 50
-    assert updates == 2 * made + 1
+    updates = report.metrics["updates"]
+    assert 2 < updates < 100
+    assert updates % 2 == 1 and report.metrics["epochs"] == updates / 2
+
+
+@pytest.mark.parametrize("minibatches", [1, 4])
+async def test_without_time_a_step_makes_one_update(policy: Path, minibatches: int) -> None:
+    report, _ = await steps(policy, HINTED, minibatches=minibatches, epochs=5, step_seconds=1e-9)
+    assert (report.metrics["updates"], report.metrics["epochs"]) == (1, 1 / minibatches)
+    whole, _ = await steps(policy, HINTED, minibatches=minibatches, epochs=1)
+    assert 0.2 < report.metrics["loss/distill"] / whole.metrics["loss/distill"] < 5, "of the part that was trained"
+
+
+async def test_time_ends_a_pass_between_its_updates(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that a minibatch moves on by a second."""
+    seconds = [0.0]
+    monkeypatch.setattr(step_module.time, "perf_counter", lambda: seconds[0])
+    backward = step_module._Minibatch.backward
+
+    def slow(self: Any, distances: Any) -> None:
+        seconds[0] += 1.0
+        backward(self, distances)
+
+    monkeypatch.setattr(step_module._Minibatch, "backward", slow)
+    report, _ = await steps(policy, HINTED, minibatches=4, epochs=5, step_seconds=6.5)
+    assert (report.metrics["updates"], report.metrics["epochs"]) == (6, 1.5)
