@@ -45,8 +45,8 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
 
 class RealModelPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Held-out first replies after `interactions`, as shares: `style` in the wanted form, `degenerate` empty or
-    looping. `knowledge` is the share of what the base knew that is answered rightly again, `likelihood` that of texts in nats a
-    token.
+    looping. `knowledge` is the share of what the base knew that is answered rightly again, `likelihood` that of texts
+    in nats a token.
     """
 
     interactions: int

@@ -29,9 +29,9 @@ OTHERS = (
 
 
 async def relevant(engine: Engine, prompter: Prompter, samples: Sequence[Sample]) -> list[Sample]:
-    """The samples whose answer, its first `COMPARED` tokens, the base finds at least `LEAST` nats likelier after its own
-    prompt than after each of `OTHERS`; all of them if the engine cannot score, or has dropped the base. Answers to images are not compared, and
-    stay. Raises `EngineError`.
+    """The samples whose answer, its first `COMPARED` tokens, the base finds at least `LEAST` nats likelier after its
+    own prompt than after each of `OTHERS`; all of them if the engine cannot score, or has dropped the base. Answers to
+    images are not compared, and stay. Raises `EngineError`.
     """
     if not samples:
         return []
