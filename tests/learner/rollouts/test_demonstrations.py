@@ -77,16 +77,15 @@ async def test_the_hinted_base_answers_and_the_plain_prompt_learns_it(prompter: 
         assert sample.turn_id is None and sample.reward is None and sample.no_ratio
 
 
-async def test_answers_about_something_else_are_left_out(prompter: Prompter, random_policy: Path) -> None:
-    engine = ScoringEngine(prompter, LEAST - 1)
+@pytest.mark.parametrize(
+    ("gain", "finish"), [(LEAST - 1, "stop"), (LEAST + 1, "length")], ids=["about something else", "cut"]
+)
+async def test_answers_about_something_else_and_cut_ones_are_left_out(
+    prompter: Prompter, random_policy: Path, gain: float, finish: str
+) -> None:
+    engine = ScoringEngine(prompter, gain, finish=finish)
     made = await rollouts(engine, prompter, random_policy).demonstrate([asked(prompter, 1, "7 + 5?")], HINTS, "seed")
     assert made == []
-
-
-async def test_an_answer_that_was_cut_teaches_what_there_is(prompter: Prompter, random_policy: Path) -> None:
-    engine = ScoringEngine(prompter, LEAST + 1, finish="length")
-    made = await rollouts(engine, prompter, random_policy).demonstrate([asked(prompter, 1, "7 + 5?")], HINTS, "seed")
-    assert len(made) == 2
 
 
 async def test_without_the_base_a_step_goes_without_demonstrations(prompter: Prompter, random_policy: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_model_of_unknown_size_counts_as_a_chat_model() -> None:
 
 def test_a_real_model_gets_values_that_fit_its_size() -> None:
     small, large = Settings(model="smollm2").learning, Settings(model="Qwen/Qwen3-4B")
-    assert (small.learning_rate, small.epochs, small.minibatches) == (1e-3, 1, 6)
+    assert (small.learning_rate, small.epochs, small.minibatches) == (5e-4, 2, 6)
     assert (small.demonstrations, small.revisions) == (16, 8)
     assert (large.learning.learning_rate, large.learning.epochs, large.learning.rehearsal_max_tokens) == (
         2.5e-4,
