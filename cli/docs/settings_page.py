@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -188,7 +189,8 @@ def _bounds(name: str) -> str:
 
 def _aliases_head() -> str:
     tables = ", ".join(f"`{table}`" for table in aliases.TABLES)
-    return _ALIASES.format(tables=tables, arguments=", ".join(f"`{name}`" for name in aliases.ARGUMENTS))
+    arguments = textwrap.fill(", ".join(f"`{name}`" for name in aliases.ARGUMENTS), 117, subsequent_indent="  ")
+    return _ALIASES.format(tables=tables, arguments=arguments)
 
 
 def _aliases() -> Iterator[str]:
