@@ -90,13 +90,21 @@ def measure(options: argparse.Namespace) -> None:
     if not results:
         raise ConfigError(f"no finished cell in {options.cache}: run without --missing")
     found = report.arms(results)
-    result: dict[str, Any] = {"model": "SmolLM2-135M-Instruct", "seeds": options.seeds, "arms": found}
+    doubts = report.warnings(found)
+    result: dict[str, Any] = {
+        "model": "SmolLM2-135M-Instruct",
+        "seeds": options.seeds,
+        "arms": found,
+        "warnings": doubts,
+    }
     title = f"SmolLM2-135M-Instruct, {options.seeds} seed(s), 95 % intervals, held-out questions"
     if options.save:
         picture = options.save.with_suffix(".png")
         report.draw(picture, results, title)
         result["curve"] = picture.name
     program.report(options, title, report.COLUMNS, report.rows(found), result)
+    for line in doubts:
+        program.log.print(f"warning: {line}", highlight=False)
 
 
 def settings_of(arm: str, own: dict[str, Any]) -> dict[str, Any]:

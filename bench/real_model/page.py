@@ -28,7 +28,8 @@ _SIDE_BY_SIDE = """
 ### The tiny and the real model side by side
 
 `rehearse` with the presets of each model. “Kept” is the accuracy at the tiny policy's own tasks, and the knowledge of
-SmolLM2, both after 64 interactions; the control's follows in brackets.
+SmolLM2, both after 64 interactions; the control's follows in brackets. The tiny policy's rows are those of the table
+above, which was measured with means over tokens and without weight decay, and is to be measured again.
 
 """
 _NOTHING = """

@@ -22,6 +22,11 @@ COLUMNS = (
     "CPU-s",
 )
 
+MOST_STYLE = 0.4
+"""The share of the base's answers that may respect a wish; the recipe is measured where the base does otherwise."""
+LEAST_KNOWN = 100
+"""The number of questions that the base must answer rightly, for its knowledge to be measured."""
+
 
 def grouped(results: Sequence[RealModelResult]) -> dict[str, dict[str, list[RealModelResult]]]:
     """Group results by arm and person, in order of seeds."""
@@ -52,6 +57,23 @@ def _summary(results: Sequence[RealModelResult]) -> dict[str, Any]:
     entry["cpu_seconds"] = spread([result.cpu_seconds for result in results])
     entry["step_seconds"] = [result.steps for result in results]
     return entry
+
+
+def warnings(found: Mapping[str, Any]) -> list[str]:
+    """A line for each person whose wish the control respects too often at the start, or with whom a seed's base knew
+    too little. `found` is of `arms`.
+    """
+    lines = []
+    for person in dict.fromkeys(person for people in found.values() for person in people):
+        start = found.get("control", {}).get(person, {}).get("0")
+        if start is not None and start["style"][0] > MOST_STYLE:
+            lines.append(
+                f"{person}: the base respects the wish in {start['style'][0]:g} of its answers, more than {MOST_STYLE}"
+            )
+        known = min(min(people[person]["known"]) for people in found.values() if person in people)
+        if known < LEAST_KNOWN:
+            lines.append(f"{person}: the base answered {known} questions rightly, fewer than {LEAST_KNOWN}")
+    return lines
 
 
 def rows(found: Mapping[str, Any]) -> list[list[str]]:

@@ -41,6 +41,7 @@ from openclaw_rl.shared.settings.far_values import far_values
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
 from openclaw_rl.shared.settings.named_models import find_named
+from openclaw_rl.shared.settings.presets import preset_values
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, preset_of, shown
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 from openclaw_rl.trainer_local import backend as choice
@@ -163,11 +164,14 @@ def _checks(
 
 
 def _presets(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
-    """Name the preset, and the values of the user that are far from it."""
+    """Name the preset, its values that are no settings, and the values of the user that are far from it."""
     preset = preset_of(settings.flat())
     if preset is None:
         return
     yield Check("presets", True, f"defaults for a {preset.name} ({preset.source})")
+    values = preset_values(preset, settings.learning.method, settings.engine.model)
+    if others := ", ".join(f"{name} = {value:g}" for name, value in values.items() if name not in SETTINGS):
+        yield Check("presets", True, f"{others} (preset for a {preset.name}; no settings, docs/methods.md)")
     for line in far_values(settings, sources):
         yield Check("presets", None, line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -70,7 +71,7 @@ The defaults above are those of the tiny policy. For any other model an unset se
 the model's files, or from its name (`Qwen3-4B`); a model of unknown size counts as a chat model.
 
 - **Published methods** (`binary`, `opd`, `combined`, `topk`, `topk-select`) keep their own numbers, except for those in
-  the last column. Their published learning rates are for all weights, and a LoRA hardly moves at them.
+  the last column. They publish the same learning rates for all weights and for a LoRA, which hardly moves at them.
 - **Hidden size.** Rates with a star are those of a hidden size of {hidden:,}. Another size H multiplies them by
   ({hidden} / H) to the power of {exponents}. The result is rounded to two digits. Other
   families take the rate as it is.
@@ -188,7 +189,8 @@ def _bounds(name: str) -> str:
 
 def _aliases_head() -> str:
     tables = ", ".join(f"`{table}`" for table in aliases.TABLES)
-    return _ALIASES.format(tables=tables, arguments=", ".join(f"`{name}`" for name in aliases.ARGUMENTS))
+    arguments = textwrap.fill(", ".join(f"`{name}`" for name in aliases.ARGUMENTS), 117, subsequent_indent="  ")
+    return _ALIASES.format(tables=tables, arguments=arguments)
 
 
 def _aliases() -> Iterator[str]:

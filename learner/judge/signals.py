@@ -1,8 +1,8 @@
 """Choose among the signals of a turn, and decide whether it can be trained on. Pure functions.
 
 The order: explicit feedback with a score; an outcome, unless a person answered the turn; the next state. A comment is
-read like the user's next message. A hint comes from the comment, else from the next state, and only if the score is not
-positive. An outcome may be discounted over earlier turns (`gamma`), and mixed with the judge's score of each step
+read like the user's next message. A hint comes from the comment at any score, else from the next state if the score is
+not positive. An outcome may be discounted over earlier turns (`gamma`), and mixed with the judge's score of each step
 (`step_rewards`).
 """
 
@@ -31,8 +31,8 @@ def latest_score(feedback: Sequence[Feedback]) -> Feedback | None:
 
 
 def comment_hint(feedback: Sequence[Feedback], answer: str) -> str | None:
-    """The hint in the last comment: its wish, or all of it unless it only praises or rejects. Comments with a score
-    that was taken back do not count.
+    """The hint in the last comment: its wish; next to a score that is not positive all of it, unless it only praises or
+    rejects. Comments with a score that was taken back do not count.
     """
     score = scored.score if (scored := latest_score(feedback)) is not None else None
     standing = [one for one in feedback if one.score is None or score is None or (one.score > 0) == (score > 0)]
@@ -40,7 +40,7 @@ def comment_hint(feedback: Sequence[Feedback], answer: str) -> str | None:
     if not comment:
         return None
     reading = read_message(comment, answer=answer)
-    if reading.hint or reading.score:
+    if reading.hint or reading.score or (score is not None and score > 0):
         return reading.hint
     return strip_stamp(comment)[:LONGEST_HINT] or None
 
@@ -64,11 +64,11 @@ def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
     return Judgement(
         turn_id=turn.turn_id,
         score=score,
-        hint=hint if score is not None and score <= 0 else None,
+        hint=hint,
         judge="feedback",
         signal="feedback",
         prompt_version=RULES,
-        selection="comment" if hint and score is not None and score <= 0 else NONE,
+        selection="comment" if hint else NONE,
         reason=reason,
         feedback_id=feedback[-1].feedback_id,
     )

@@ -16,7 +16,8 @@ from openclaw_rl.shared.settings.method_defaults import METHODS as METHOD_NAMES
 
 SECRETS = frozenset({"api_key", "model_keys", "tinker_api_key", "fireworks_api_key"})
 
-ARGUMENTS = ("CKPT_ARGS", "ROLLOUT_ARGS", "REWARD_ARGS", "OPTIMIZER_ARGS", "LORA_ARGS")
+_GROUPS = "CKPT ROLLOUT REWARD OPTIMIZER LORA GRPO OPD COMBINE PERF PRM CUSTOM SGLANG MISC EVAL WANDB"
+ARGUMENTS = tuple(f"{group}_ARGS" for group in _GROUPS.split())
 """Variables that hold flags."""
 
 TABLES = ("model", "training", "rollout", "evaluation", "rollout_config")

@@ -162,7 +162,7 @@ def _in_arguments(environ: Mapping[str, str]) -> Iterator[aliases.Use]:
             # A shell joins continued lines; files of variables keep the backslash.
             flags = parse_flags(shlex.split(environ[variable].replace("\\\n", " ")))
         except (ValueError, ConfigError) as error:
-            raise ConfigError(f"{variable}: {error}") from error
+            raise ConfigError(f"{variable}: {error}; change {variable}, or unset it") from error
         if "config" in flags:
             raise ConfigError(f"{variable}: --config names our file on the command line only; or set {FILE_VARIABLE}")
         yield from aliases.in_flags(flags, variable)

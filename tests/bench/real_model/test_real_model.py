@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from bench.learning.cache import Cache
 from bench.real_model import __main__ as command
 from bench.real_model import report
 from bench.real_model.cell import RealModelCell, RealModelPoint, RealModelResult
@@ -16,14 +18,14 @@ from openclaw_rl.evaluation.personas import take
 from openclaw_rl.shared.errors import ConfigError
 
 
-def result(arm: str, person: str, seed: int, styles: dict[int, float]) -> RealModelResult:
+def result(arm: str, person: str, seed: int, styles: dict[int, float], known: int = 120) -> RealModelResult:
     points = [
         RealModelPoint(interactions=at, version=at // 8, style=style, degenerate=0.0, knowledge=0.9, likelihood=-3.0)
         for at, style in styles.items()
     ]
-    cell = RealModelCell(arm=arm, person=person, seed=seed)
+    cell = RealModelCell(arm=arm, person=person, seed=seed, settings=command.settings_of(arm, {}))
     return RealModelResult(
-        cell=cell, points=points, known=90, versions={"live": 1}, complaints=3, seconds=1, cpu_seconds=2
+        cell=cell, points=points, known=known, versions={"live": 1}, complaints=3, seconds=1, cpu_seconds=2
     )
 
 
@@ -123,6 +125,37 @@ def test_the_report_gives_mean_and_half_width_of_each_stop(tmp_path: Path) -> No
     assert row[:5] == ["trained", "plain", "0.20±0.00", "0.80±0.25", "–"]
     report.draw(tmp_path / "curve.png", results, "title")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+DOUBTFUL = [
+    result("trained", "plain", 1, {0: 0.9}),
+    result("control", "plain", 1, {0: 0.4}, known=100),
+    result("control", "brief", 1, {0: 0.3}),
+    result("control", "brief", 2, {0: 0.6}),
+    result("trained", "asking", 1, {0: 0.2}),
+    result("trained", "asking", 2, {0: 0.2}, known=99),
+]
+WARNINGS = [
+    "asking: the base answered 99 questions rightly, fewer than 100",
+    "brief: the base respects the wish in 0.45 of its answers, more than 0.4",
+]
+
+
+def test_a_person_with_whom_little_can_be_shown_is_named() -> None:
+    assert report.warnings(report.arms(DOUBTFUL)) == WARNINGS
+
+
+def test_warnings_are_in_the_result_and_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = Cache(tmp_path, RealModelResult)
+    for one in DOUBTFUL:
+        cache.put(one.cell, one)
+    monkeypatch.setattr(sys, "argv", ["real_model", "--missing", "--json", "--cache", str(tmp_path)])
+    assert command.main() == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out.splitlines()[-1])["warnings"] == WARNINGS
+    assert all(f"warning: {line}" in printed.err for line in WARNINGS)
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,20 @@ def test_doctor_shows_presets_and_values_that_are_far_from_them(stand_in: StandI
     assert "presets" not in {check["name"] for check in found["checks"]}
 
 
+def test_doctor_shows_the_values_of_a_preset_that_are_no_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    found = report("--model", "smollm2")
+    preset, others = (check["message"] for check in found["checks"] if check["name"] == "presets")
+    assert "defaults for a small chat model, LoRA" in preset
+    assert others.startswith(
+        "minibatches = 6, demonstrations = 16, max_hints = 1, revisions = 8 (preset for a small chat"
+    )
+    published = report("--model", "smollm2", "--method", "binary")["checks"]
+    assert len([check for check in published if check["name"] == "presets"]) == 1
+
+
 def test_a_provider_is_not_asked_to_train_all_weights(stand_in: StandIn) -> None:
     stand_in.has("Qwen/Qwen3-8B")
     ok, words = checks(*tinker(stand_in, "--no-lora"))["training there"]

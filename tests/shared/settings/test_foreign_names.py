@@ -90,6 +90,14 @@ VARIABLES: list[tuple[str, str, dict[str, Any]]] = [
     ("ROLLOUT_ARGS", "--rollout-batch-size 32 --rollout-function-path mine.py", {"batch_size": 32}),
     ("REWARD_ARGS", "--custom-rm-path ./rm.py --reward-aggregation majority", {"custom_reward": "./rm.py"}),
     ("CKPT_ARGS", "--save-interval 100 --save-dir './my folder'", {"checkpoints": "./my folder"}),
+    ("GRPO_ARGS", "--kl-loss-coef 0.02", {"kl_base": 0.02}),
+    ("OPD_ARGS", "--custom-loss-function-path ./loss.py", {"custom_loss": "./loss.py"}),
+    ("COMBINE_ARGS", "--w-rl 0.5", {"w_rl": 0.5}),
+    ("PERF_ARGS", "--gradient-checkpointing", {"recompute": True}),
+    ("PRM_ARGS", "--prm-m 3 --prm-max-new-tokens 8192", {"votes": 3, "judge_max_tokens": 8192}),
+    ("CUSTOM_ARGS", "--custom-generate-function-path ./generate.py", {"custom_generate": "./generate.py"}),
+    ("SGLANG_ARGS", "--context-length 32768", {"context_length": 32768}),
+    ("MISC_ARGS", "--seed 7", {"seed": 7}),
     ("MIN_TURNS", "3", {"min_turns": 3}),
     ("TEACHER_TEMPERATURE", "0.7", {"teacher_temperature": 0.7}),
     ("USE_GRADIENT_CHECKPOINTING", "true", {"recompute": True}),
@@ -145,6 +153,7 @@ def test_a_variable_is_understood(name: str, value: str, changes: dict[str, Any]
         ("ROLLOUT_ARGS", "--num-rollouts-per-prompt 4", "rehearsals"),
         ("ROLLOUT_ARGS", "--max-turns 10", "/rl/outcome"),
         ("REWARD_ARGS", "--reward-aggregation mean", "judge_threshold"),
+        ("EVAL_ARGS", "--eval-frequency 100", "openclaw-rl eval"),
     ],
 )
 def test_a_variable_without_counterpart_is_answered_and_the_service_starts(name: str, value: str, remedy: str) -> None:
@@ -176,6 +185,7 @@ def test_a_variable_without_counterpart_is_answered_and_the_service_starts(name:
         ("SAVE_INTERVAL", "50"),
         ("ROLLOUT_ARGS", "--num-rollout-workers 4"),
         ("ROLLOUT_ARGS", "--async-collection"),
+        ("WANDB_ARGS", "--wandb-project mine"),
     ],
 )
 def test_a_variable_that_another_program_reads_or_that_always_holds_is_said_by_doctor(name: str, value: str) -> None:
@@ -289,6 +299,23 @@ def test_flags_in_variables_are_aliases(elsewhere: Path) -> None:
 def test_wrong_flags_in_variables_name_the_variable(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load(environ={"LORA_ARGS": text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("GRPO_ARGS", "--advantage-estimator grpo", "--advantage-estimator is no setting"),
+        ("OPD_ARGS", "--distill-topk 50", "--distill-topk is no setting"),
+        ("SGLANG_ARGS", "--sglang-context-length 32768", "--sglang-context-length is no setting"),
+        ("MISC_ARGS", "--attention-dropout 0.0", "--attention-dropout is no setting"),
+        ("EVAL_ARGS", "all", "'all' is no flag"),
+    ],
+)
+def test_flags_of_the_scripts_without_a_meaning_here_are_refused_with_what_to_do(
+    name: str, text: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}: {reason}.*; change {name}, or unset it$"):
+        load(environ={name: text})
 
 
 TRAINING = """
@@ -454,19 +481,20 @@ def test_a_wrong_configuration_is_refused_by_name(elsewhere: Path, name: str, te
 
 # Every name in two guides to OpenClaw-RL, and in the lists that were made of its scripts.
 WALKED_VARIABLES = """
-    ACTOR_GPUS BASE_MODEL_PATH BATCH_SIZE CKPT_ARGS CKPT_PATH CKPT_SAVE_DIR CLIP_GRAD_NORM DATA_PATH
-    ENV_TYPE FIREWORKS_API_KEY GPUS_PER_NODE GRAD_ACCUM_STEPS HF_CKPT HF_TOKEN HOST JUDGE_MODEL_PATH
+    ACTOR_GPUS BASE_MODEL_PATH BATCH_SIZE CKPT_ARGS CKPT_PATH CKPT_SAVE_DIR CLIP_GRAD_NORM
+    COMBINE_ARGS CUSTOM_ARGS DATA_PATH ENV_TYPE EVAL_ARGS FIREWORKS_API_KEY GPUS_PER_NODE
+    GRAD_ACCUM_STEPS GRPO_ARGS HF_CKPT HF_TOKEN HOST JUDGE_MODEL_PATH
     LEARNING_RATE LORA_ALPHA LORA_ARGS LORA_DROPOUT LORA_RANK MAJORITY_VOTE_N
-    MAJORITY_VOTE_THRESHOLD MASTER_ADDR MASTER_PORT MAX_GUI_STEPS MAX_STEPS MODEL_PATH MODEL_SIZE
-    NNODES NODE_RANK NUM_GPUS OPENCLAW_API_KEY OPENCLAW_COMBINE_W_OPD OPENCLAW_COMBINE_W_RL
+    MAJORITY_VOTE_THRESHOLD MASTER_ADDR MASTER_PORT MAX_GUI_STEPS MAX_STEPS MISC_ARGS MODEL_PATH MODEL_SIZE
+    NNODES NODE_RANK NUM_GPUS OPD_ARGS OPENCLAW_API_KEY OPENCLAW_COMBINE_W_OPD OPENCLAW_COMBINE_W_RL
     OPENCLAW_DEBUG OPENCLAW_HOST OPENCLAW_PORT OPENCLAW_TOPK_ADV_DIFF_CLIP
     OPENCLAW_TOPK_HINT_SELECTION OPENCLAW_TOPK_K OPENCLAW_TOPK_SUBSET_MODE OPENCLAW_TOPK_W_OPD
-    OPENCLAW_TOPK_W_RL OPTIMIZER_ARGS PARALLEL_ENVS PORT PPO_CLIP_RATIO PRM_GPUS PRM_M
+    OPENCLAW_TOPK_W_RL OPTIMIZER_ARGS PARALLEL_ENVS PERF_ARGS PORT PPO_CLIP_RATIO PRM_ARGS PRM_GPUS PRM_M
     PRM_MODEL_PATH PRM_TEACHER_LOAD PRM_TEMPERATURE RESUME_CKPT REWARD_ARGS ROLLOUT_ARGS
-    ROLLOUT_GPUS ROLLOUT_LOG_LEVEL SAVE_INTERVAL SCREENSHOT_BACKEND SERVED_MODEL_NAME SGLANG_API_KEY
+    ROLLOUT_GPUS ROLLOUT_LOG_LEVEL SAVE_INTERVAL SCREENSHOT_BACKEND SERVED_MODEL_NAME SGLANG_API_KEY SGLANG_ARGS
     SWE_BENCH_PATH TASK_TYPE TINKER_API_KEY TINKER_ENDPOINT TINKER_PROJECT_ID TOKENIZER_PATH
     TOOLS_CONFIG TRAIN_EPOCHS TRAIN_GPUS USE_GRADIENT_CHECKPOINTING USE_LORA VALUE_CLIP
-    WANDB_API_KEY
+    WANDB_API_KEY WANDB_ARGS
 """
 WALKED_FLAGS = """
     adam-beta1 adam-beta2 api-endpoint async-collection backend batch-size benchmark checkpoint-dir
