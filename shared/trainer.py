@@ -26,8 +26,9 @@ class Recipe(BaseModel):
     each answer and then over the answers (`sample`). Passes over a batch end early when at most the share `early_stop`
     of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. A trainer that computes
     gradients itself divides a batch into `minibatches`, each with about as many samples of every kind, and makes an
-    update on each; providers make one a pass. With `guidance` g such a trainer's teacher goes further than the hint: its
-    log-probabilities are those with the hint, and g times their difference from those without. `epsilon` is AdamW's.
+    update on each; providers make one a pass. With `guidance` g such a trainer's teacher goes further than the hint:
+    its log-probabilities are those with the hint, and g times their difference from those without. `epsilon` is
+    AdamW's.
     """
 
     model_config = ConfigDict(

@@ -49,7 +49,7 @@ class Contrary:
 
 class Lane:
     """A series of conversations, next to others. A step is one reaction of the user and the answer to it. The last
-    answer of a conversation, which nobody reads, has at most `unread` tokens.
+    answer of a conversation, which is not read, has at most `unread` tokens.
     """
 
     def __init__(

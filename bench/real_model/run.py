@@ -21,7 +21,7 @@ from openclaw_rl.shared.gather import gather
 CONCURRENCY = 32
 PATIENCE = 1200.0
 UNREAD = 8
-"""Tokens of an answer that nobody reads: it takes time and teaches nothing."""
+"""Tokens of an answer that is not read: it takes time and teaches nothing."""
 SELECTION = 7919
 """The seed's factor for the answers by which the known questions are chosen."""
 

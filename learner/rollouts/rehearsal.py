@@ -216,8 +216,8 @@ class Rollouts:
 
     async def demonstrate(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
         """The base's answers to earlier prompts, each with one of the hints in its prompt, as answers to the prompt
-        without the hint. Left out are those that were cut (a small model's long answers often turn into loops), and those
-        that do not belong to their prompt. None, with a note, if the engine holds only the live version.
+        without the hint. Left out are those that were cut (a small model's long answers often turn into loops), and
+        those that do not belong to their prompt. None, with a note, if the engine holds only the live version.
 
         Source: context distillation (Askell et al., arXiv 2112.00861; Snell et al., arXiv 2209.15189).
         """

@@ -188,7 +188,7 @@ class _Passes:
     def teaching(self) -> float:
         return sum(minibatch.teaching for minibatch in self._minibatches)
 
-    def values(self) -> Mapping[str, float]:
+    def values(self) -> dict[str, float]:
         """The metrics of the last whole pass; of the minibatches that were trained, where the time allowed no whole
         one.
         """
