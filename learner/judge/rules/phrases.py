@@ -30,6 +30,9 @@ _VERY = (
 )
 _PRAISE = words("praise")
 _BLAME = words("blame")
+_BORROWED = words("borrowed")
+BORROWED = re.compile(_BORROWED, re.IGNORECASE)
+"""Thanks in other languages. They praise only where the rest of the message is English."""
 _ABOUT = (
     r"(?:that|this|it|the (?:\w+ )?(?:answer|result|number|solution|reply|sum)|your (?:answer|result|reply|number))"
     r"(?:'s|s| is| was| looks| sounds| seems)?"
@@ -37,8 +40,8 @@ _ABOUT = (
 _END = r"(?=[\s.,!;:)]|$)"
 
 NOTHING_REJECTED = re.compile(
-    r"^(?:no|nope|nah),? (?:problem|worries|need|rush|hurry|doubt|stress|thanks?|thank you|thx|(?:more |further "
-    r"|other )?questions?|idea|clue|wonder|matter|way|longer|one|i'm (?:good|fine|ok|okay|all set|done))\b"
+    rf"^(?:no|nope|nah),? (?:problem|worries|need|rush|hurry|doubt|stress|thanks?|thank you|thx|{_BORROWED}|(?:more "
+    r"|further |other )?questions?|idea|clue|wonder|matter|way|longer|one|i'm (?:good|fine|ok|okay|all set|done))\b"
 )
 """A "no" that rejects nothing of the answer."""
 
@@ -61,7 +64,7 @@ POSITIVE = re.compile(
         r"|gem|hero|wizard|rock\b|best|goat)|you(?:'ve)? (?:totally |really )?(?:nailed it|got it(?: right)?(?=[.,!]|$)"
         r"|did it(?=[.,!]|$)|saved)",
         r"nailed it|life ?saver|chef's kiss|a\+|lgtm|kudos|hats off|(?:10|9) ?(?:/|out of) ?10(?=[.,!]|$)|(?:five"
-        r"|5) stars|saved (?:me|my)\b|(?:danke|merci|gracias|grazie|obrigad[oa]|arigato|спасибо|谢谢|ありがとう)",
+        rf"|5) stars|saved (?:me|my)\b|{_BORROWED}",
         r"(?:that|this|it|which) (?:really |totally )?(?:did the trick|hit the spot|does it|nailed it|saved (?:me|my"
         r"|the))|(?:that|this|it)(?:'s| is) (?:the (?:one|spirit|ticket|stuff)|it)(?=[.,!]|$)",
         r"(?:(?:that|this|it)(?: one)? )?(?:works|worked) (?:like a charm|perfectly|great|fine|well|now)|(?:that"

@@ -3,8 +3,8 @@
 Each clause is a wish about the form of answers (−1, and the wish becomes the hint), blame (−1), praise (+1), doubt
 (which turns a following claim into blame), or something new. Blame and praise count until the first sentence that asks
 for something new: "Thanks! Next one: …" praises, "How many are there? Thanks!" is only polite. A wish outranks blame,
-blame outranks praise, and without any of these the score is 0. The rules read English: a message in another language in
-which they find nothing has no score.
+blame outranks praise, and without any of these the score is 0. The rules read English: a message in another language
+has no score, unless it holds a thumb or a wish that they know ("auf deutsch bitte"), or is only thanks ("merci!").
 
 Vocabulary and patterns are in `form`, `phrases`, `praised`, `requested`, `tone`, `detail`, `excess`,
 `complaints` and `doubt`, word tables in `words.toml`.
@@ -31,10 +31,10 @@ from openclaw_rl.learner.judge.rules import (
     tone,
 )
 from openclaw_rl.learner.judge.rules.form import READER
-from openclaw_rl.learner.judge.rules.language import is_foreign
+from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 
-VERSION = "rules-v4"
+VERSION = "rules-v5"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
@@ -146,7 +146,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class RuleJudge:
-    """A judge without a model: deterministic, microseconds per turn."""
+    """A judge without a model: deterministic, less than a millisecond per turn."""
 
     name = "rules"
 
@@ -194,13 +194,22 @@ def read_message(text: str, *, answer: str = "") -> Reading:
     if "wish" in meanings:
         hint = " ".join(_sentence_case(words) for meaning, words in relevant if meaning == "wish")
         return Reading(-1.0, hint[:LONGEST_HINT].strip(), "the user asks for something else")
-    if "blame" in meanings or thumb < 0 or {meaning for meaning, _ in found} == {"sigh"}:
+    verdict = not meanings.isdisjoint(("blame", "praise")) or {meaning for meaning, _ in found} == {"sigh"}
+    if _is_unread(message, heard, verdict=verdict):
+        return Reading(float(thumb), None, "the user typed a thumb") if thumb else Reading(None, None, NOT_READ)
+    if "blame" in meanings or thumb < 0 or (verdict and "praise" not in meanings):
         return Reading(-1.0, None, "the user rejects the answer")
     if "praise" in meanings or thumb > 0:
         return Reading(1.0, None, "the user is content")
-    if is_foreign(message):
-        return Reading(None, None, NOT_READ)
     return Reading(0.0, None, "the message says nothing about the answer")
+
+
+def _is_unread(message: str, heard: Heard, *, verdict: bool) -> bool:
+    """Whether a message, or what stands beside borrowed thanks in a message with a verdict, is not in English."""
+    rest = phrases.BORROWED.sub(" ", message) if verdict else message
+    if is_foreign(rest):
+        return True
+    return (not verdict or rest != message) and is_unknown(rest, answer=heard.answer)
 
 
 def _about_the_answer(found: list[tuple[Meaning, str]]) -> list[tuple[Meaning, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.learner.judge.rules.language import is_foreign
+from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
 from openclaw_rl.learner.judge.rules.rules import NOT_READ, RuleJudge, read_message
 from openclaw_rl.learner.judge.signals import by_feedback, defect
 from openclaw_rl.shared.records import Feedback, NextState
@@ -22,6 +22,49 @@ FOREIGN = [
     "もっと短くしてください",
     "Это именно то, что я искал",
     "Bu cevap yanlış, tekrar dene",
+    "ні",
+    "ужас",
+    "违和",
+    "だめ",
+    "틀림",
+]
+SHORT = [
+    *("daneben", "so nicht bitte", "viel zu knapp", "Blödsinn!", "stimmt so"),
+    *("à côté", "pas terrible", "Inexact.", "trop vague", "on recommence"),
+    *("peor", "demasiado formal", "no vale", "Equivocado.", "casi casi"),
+    *("peggio", "troppo vago", "per niente", "Fuori tema", "quasi giusto"),
+    *("ruim", "bem melhor", "muito vago", "Incorreta.", "quase isso"),
+    *("вздор", "мимо кассы", "JSON кривой"),
+    *("дурниця", "майже так"),
+    *("离谱", "差一点", "PDF 打不开"),
+    *("ひどい", "惜しい", "NGです"),
+    *("berbat", "daha net", "tam tersi", "Eksik."),
+]
+"""Of one to three words; the classifier is not sure of most."""
+ENGLISH = [
+    *("hm", "Hmmm...", "ok", "k", "yes", "Maybe", "later", "next", "go on", "no idea", "Tomorrow?", "sounds familiar"),
+    *("the second one", "Weather tomorrow?", "and in winter?", "monkeys", "two more stories", "lol", "brb dinner"),
+    *(
+        "Angela Merkel",
+        "Berlin",
+        "ask Ingeborg",
+        "Kigali Mombasa",
+        "use PyTorch",
+        "README",
+        "src/app.ts",
+        "main.py",
+    ),
+    *("git push origin", "--force", "foo_bar", "useCallback", "3.14", "v2", "C++", "(x)", "👀 👀", "?!", "`nochmal`"),
+]
+BORROWED = [
+    *("gracias, pero no", "Danke für nichts", "merci, c'est nul", "grazie, ma sbagliato", "obrigado, mas ficou ruim"),
+    *("спасибо, не надо", "谢谢，没用", "ありがとう、でも違う", "Danke. Und wie lange dauert das bei zwei Personen?"),
+    *(
+        "Super, genau so wollte ich das",
+        "Bravo, hai risolto tutto",
+        "Thanks! Aber das ist alles daneben",
+        "no, gracias",
+    ),
 ]
 READ = [
     "ok",
@@ -45,6 +88,47 @@ def test_a_foreign_message_has_no_score(message: str) -> None:
     assert (reading.score, reading.hint, reading.reason) == (None, None, NOT_READ)
 
 
+@pytest.mark.parametrize("message", SHORT)
+def test_a_short_message_of_unknown_words_has_no_score(message: str) -> None:
+    reading = read_message(message, answer="The sum is 42.")
+    assert (reading.score, reading.hint, reading.reason) == (None, None, NOT_READ)
+
+
+@pytest.mark.parametrize("message", ENGLISH)
+def test_a_short_message_of_english_words_names_or_code_says_nothing(message: str) -> None:
+    assert read_message(message, answer="The sum is 42.").score == 0.0
+
+
+def test_a_word_of_the_answer_or_a_lone_name_that_it_asks_for_is_known() -> None:
+    assert is_unknown("Osmosis?", answer="Water moves through the wall.")
+    assert not is_unknown("Osmosis?", answer="Water moves through the wall by osmosis.")
+    assert is_unknown("Rosenheim", answer="The sum is 42.")
+    assert not is_unknown("Rosenheim", answer="Which town do you mean?")
+    assert is_unknown("rosenheim", answer="Which town do you mean?")
+    assert is_unknown("Daneben", answer="Das Ergebnis ist leider nicht ganz daneben. Soll ich es erklären?")
+
+
+@pytest.mark.parametrize("message", BORROWED)
+def test_borrowed_praise_or_blame_in_a_foreign_message_has_no_score(message: str) -> None:
+    assert (read_message(message).score, read_message(message).reason) == (None, NOT_READ)
+
+
+@pytest.mark.parametrize(
+    ("message", "score"),
+    [
+        *(
+            (message, 1.0)
+            for message in ("danke", "Merci!", "谢谢", "Спасибо!", "grazie mille", "ok danke", "thanks, merci")
+        ),
+        ("gracias, but that's wrong", -1.0),
+        ("auf deutsch bitte", -1.0),
+        ("merci, make it shorter", -1.0),
+    ],
+)
+def test_borrowed_thanks_count_alone_and_beside_english(message: str, score: float) -> None:
+    assert read_message(message).score == score
+
+
 @pytest.mark.parametrize("message", READ)
 def test_a_message_that_may_be_english_is_read(message: str) -> None:
     assert not is_foreign(message)
@@ -52,7 +136,14 @@ def test_a_message_that_may_be_english_is_read(message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "score"), [("👍 genau so wollte ich das haben", 1.0), ("👎 das war leider nichts", -1.0)]
+    ("message", "score"),
+    [
+        ("👍 genau so wollte ich das haben", 1.0),
+        ("👎 das war leider nichts", -1.0),
+        ("Danke für nichts 👎", -1.0),
+        ("no, está perfecto así 👍", 1.0),
+        ("👍 просто чудо", 1.0),
+    ],
 )
 def test_a_thumb_counts_in_every_language(message: str, score: float) -> None:
     assert read_message(message).score == score
