@@ -3,11 +3,13 @@
     python -m bench.judge [--judge rules] [--judge engine:FOLDER] [--judge PROVIDER/MODEL] [--votes 1] [--likeliest]
                           [--json]
 
-`--judge` takes what the setting `judge` takes, less `policy` and `auto`, and may be repeated; the default is `rules`.
-For `engine:FOLDER` (or `engine:smollm2`) an engine is started on this machine. The figures at the top are those of the
-built-in set's held-out half; the other half may be used for tuning and is reported under `development`. `--reactions
-FILE` measures your own JSONL instead, with `answer`, `text`, `score`, and perhaps `hint` (true, false or null) and
-`role` (user or tool).
+`--judge` takes what the setting `judge` takes, less `policy` and `auto`, and may be repeated. The default is `rules`
+and `engine:smollm2`; where SmolLM2 is not fetched, a line says how to fetch it, and the rules are measured alone. For
+`engine:FOLDER` (or `engine:smollm2`) an engine is started on this machine.
+
+The figures at the top are those of the built-in set's held-out half; the other half may be used for tuning and is
+reported under `development`. `--reactions FILE` measures your own JSONL instead, with `answer`, `text`, `score`, and
+perhaps `hint` (true, false or null) and `role` (user or tool).
 
 `--likeliest` measures each engine a second time, without an answer: its verdict is the score whose `\\boxed{…}` the
 model finds likeliest right after the judge's question. A model that fails in this too lacks more than the format.
@@ -43,7 +45,7 @@ from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement, NextState, Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.model_reference import read_model
-from openclaw_rl.shared.settings.named_models import find_named
+from openclaw_rl.shared.settings.named_models import SMOLLM2, find_named
 from openclaw_rl.shared.settings.settings import Settings
 
 AT_ONCE = 8
@@ -115,6 +117,20 @@ class LikeliestScore:
 
     async def close(self) -> None:
         await self._engine.close()
+
+
+def chosen(judges: Sequence[str] | None) -> list[str]:
+    """The judges to measure: `judges`; without any the rules and SmolLM2, or the rules alone if it is not fetched."""
+    if judges:
+        return list(judges)
+    name = f"engine:{SMOLLM2.name}"
+    try:
+        if SMOLLM2.path.is_dir():
+            return ["rules", name]
+    except ConfigError:  # without a cache folder, nothing is fetched
+        pass
+    log.print(f"{name} is left out, because it is not on this machine: `openclaw-rl fetch {SMOLLM2.name}` fetches it")
+    return ["rules"]
 
 
 @asynccontextmanager
@@ -205,7 +221,7 @@ async def measure(options: argparse.Namespace) -> None:
         development = [] if options.held_out else reactions.load(reactions.DEVELOPMENT)
     found: dict[str, dict[str, Any]] = {}
     kept = KeptVerdicts(options.verdicts)
-    for text in options.judge or ["rules"]:
+    for text in chosen(options.judge):
         async with judges_of(text, options) as judges:
             for name, judge in judges.items():
                 verdicts = await read_all(name, judge, [*held_out, *development], kept)
@@ -234,7 +250,9 @@ def _text(value: float | None) -> str:
 def main() -> int:
     """Run the program; returns the exit code."""
     options = parser(__doc__)
-    options.add_argument("--judge", action="append", help="as the setting judge; may be repeated (default: rules)")
+    options.add_argument(
+        "--judge", action="append", help="as the setting judge; may be repeated (default: rules, engine:smollm2)"
+    )
     options.add_argument("--votes", type=int, default=1, help="votes per reaction of a language model (default: 1)")
     options.add_argument("--max-tokens", type=int, default=256, help="longest vote of an engine (default: 256)")
     options.add_argument("--likeliest", action="store_true", help="also measure the scores that engines find likeliest")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from openclaw_rl.evaluation import reactions
 from openclaw_rl.shared.engine.protocol import Scores
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.records import Judgement, NextState, Turn
+from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, SMOLLM2
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 
 OWN = [
@@ -54,12 +56,41 @@ def measured(
 def test_rules_are_measured_on_a_file_of_ones_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = measured(tmp_path, capsys, monkeypatch)
+    result = measured(tmp_path, capsys, monkeypatch, "--judge", "rules")
     rules = result["judges"]["rules"]
     assert (result["reactions"], result["held_out"]) == (4, 0)
     assert rules["by_language"]["en"] == 1.0 and rules["by_language"]["de"] == 0.0
     assert rules["hint_recall"] == 1.0 and rules["hint_precision"] == 1.0
     assert "development" not in rules
+
+
+@pytest.mark.parametrize("fetched", [True, False])
+def test_the_rules_and_smollm2_are_measured_unless_it_is_not_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fetched: bool
+) -> None:
+    @asynccontextmanager
+    async def silent(name: str, options: object) -> AsyncIterator[dict[str, Silent]]:
+        yield {name: Silent(Settings())}
+
+    monkeypatch.setattr(judge, "judges_of", silent)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    if fetched:
+        SMOLLM2.path.mkdir(parents=True)
+    wanted = ["rules", "engine:smollm2"] if fetched else ["rules"]
+    assert judge.chosen(None) == wanted
+    assert ("`openclaw-rl fetch smollm2`" in capsys.readouterr().err) is not fetched
+    assert list(measured(tmp_path, capsys, monkeypatch)["judges"]) == wanted
+
+
+def test_without_a_cache_folder_the_rules_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError
+
+    for variable in (CACHE_VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    assert judge.chosen(None) == ["rules"]
+    assert judge.chosen(["tiny"]) == ["tiny"]
 
 
 def test_a_judge_that_understands_nothing_is_never_right(

@@ -125,7 +125,7 @@ def test_borrowed_praise_or_blame_in_a_foreign_message_has_no_score(message: str
         ("merci, make it shorter", -1.0),
     ],
 )
-def test_borrowed_thanks_count_alone_and_beside_english(message: str, score: float) -> None:
+def test_borrowed_thanks_count_alone_and_next_to_english(message: str, score: float) -> None:
     assert read_message(message).score == score
 
 
