@@ -122,14 +122,3 @@ def test_of_large_vocabularies_only_the_likeliest_tokens_are_kept(monkeypatch: p
 
 def test_slices_hold_every_sample_once_and_fit() -> None:
     assert targets.slices([3, 3, 0, 3, 9, 1], vocab_size=10, target_bytes=240) == [[0, 1, 2], [3], [4], [5]]
-
-
-def test_guidance_takes_the_teacher_further_than_the_hint() -> None:
-    hinted = replace(sample(1, hints=0, response=2), prompt_ids=[0], hinted_prompts=[[0, 3]])
-    kept = replace(anchor(2), prompt_ids=[4])
-    target, untaught = targets_of([hinted, kept], Recipe(guidance=0.5), {}, Table(MODEL), None)
-    with_hint, without = (torch.log_softmax(torch.tensor(MODEL[token]), -1) for token in (3, 0))
-    expected = torch.log_softmax(1.5 * with_hint - 0.5 * without, -1)
-    assert target is not None and isinstance(target.teacher, Tensor)
-    torch.testing.assert_close(target.teacher, expected.expand(2, -1))
-    assert untaught is not None and untaught.teacher is None and isinstance(untaught.base, Tensor)
