@@ -26,9 +26,7 @@ class Recipe(BaseModel):
     each answer and then over the answers (`sample`). Passes over a batch end early when at most the share `early_stop`
     of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. A trainer that computes
     gradients itself divides a batch into `minibatches`, each with about as many samples of every kind, and makes an
-    update on each; providers make one a pass. With `guidance` g such a trainer's teacher goes further than the hint:
-    its log-probabilities are those with the hint, and g times their difference from those without. `epsilon` is
-    AdamW's.
+    update on each; providers make one a pass. `epsilon` is AdamW's.
     """
 
     model_config = ConfigDict(
@@ -45,7 +43,6 @@ class Recipe(BaseModel):
     aggregation: Literal["token", "sample"] = Field("token", exclude=True)
     w_anchor: float = Field(1.0, ge=0, exclude=True)
     minibatches: int = Field(1, ge=1, exclude=True)
-    guidance: float = Field(0.0, ge=0, exclude=True)
     early_stop: float = Field(0.05, ge=0, lt=1, exclude=True)
     epsilon: float = Field(1e-8, gt=0, exclude=True)
 

@@ -172,13 +172,6 @@ def targets_of(
         for sample in samples
     ]
     hinted = [_hinted(sample, recipe, old) for sample in samples]
-    run_hinted = run_teacher or run_base
-    guided: dict[int, LocalTarget] = {}
-    if recipe.guidance and recipe.distillation == "full" and not recipe.custom_loss:
-        for index, question in enumerate(hinted):
-            if question is not None:
-                guided[index] = _guided(samples[index], question, recipe.guidance, run_hinted)
-                hinted[index] = None
 
     def of_base(index: int, found: Tensor) -> LocalTarget:
         return LocalTarget(base=found if recipe.custom_loss else kept(found))
@@ -196,21 +189,9 @@ def targets_of(
     else:
         bases, teachers = distributions(plain, run_base, of_base), distributions(hinted, run_teacher, of_teacher)
     return [
-        _target(sample, recipe, old.get(sample.sample_id), base, guided.get(index, teacher))
-        for index, (sample, base, teacher) in enumerate(zip(samples, bases, teachers, strict=True))
+        _target(sample, recipe, old.get(sample.sample_id), base, teacher)
+        for sample, base, teacher in zip(samples, bases, teachers, strict=True)
     ]
-
-
-def _guided(sample: Sample, hinted: Question, guidance: float, run: RunModel) -> LocalTarget:
-    """The teacher further from the plain prompt than the hint takes it: log π_T = log π_h + guidance · (log π_h − log
-    π_p), normalised. One sample at a time, since both distributions are large.
-
-    Source: classifier-free guidance (Sanchez et al., arXiv 2306.17806).
-    """
-    plain = replace(hinted, prompts=[sample.prompt_ids], own=None, images=[sample.images])
-    without, with_hint = distributions([plain, hinted], run, lambda _, found: found)
-    assert without is not None and with_hint is not None, "both are asked"
-    return LocalTarget(teacher=kept(torch.log_softmax(with_hint + guidance * (with_hint - without), dim=-1)))
 
 
 def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question | None:

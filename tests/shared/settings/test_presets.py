@@ -107,7 +107,7 @@ def test_a_value_of_the_user_wins_and_the_others_say_their_preset(tmp_path: Path
     environ = {"OPENCLAW_RL_EPOCHS": "5", "OPENCLAW_RL_DATA": str(tmp_path / "data")}
     settings, sources = load({"model": "smollm2"}, environ=environ)
     assert settings.learning.epochs == 5 and "preset" not in sources["epochs"]
-    assert settings.learning.learning_rate == 1e-3
+    assert settings.learning.learning_rate == 5e-4
     assert sources["learning_rate"] == "preset for a small chat model, LoRA"
     cloud, sources = load({"model": "Qwen/Qwen3-4B", "backend": "tinker"}, environ=environ)
     assert (cloud.learning.learning_rate, cloud.learning.epochs) == (2.5e-4, 5)
