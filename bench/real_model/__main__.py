@@ -30,7 +30,7 @@ CACHE = Path(".cache/real_model")
 COMMON: dict[str, Any] = {"judge": "rules", "guard": False}
 """Settings of every cell. The guard, which only rejects versions, would take a third of the time."""
 
-LONGEST = {"placebo": 24}
+LONGEST = {"placebo": STOPS[1]}
 """Interactions after which an arm ends early: the placebo at the stop that the goal is set for."""
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_ARENA_MAX": "1"}
 """Settings of glibc with which freed memory is used again: else the kernel fills new pages in every step."""

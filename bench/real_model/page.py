@@ -16,7 +16,7 @@ _HEAD = """
 
 `{command}` ({date}; {model}; means ± 95 % intervals over {seeds}). Three simulated people have a wish
 that a program checks: no lists and no bold (`plain`), at most two sentences (`brief`), a question at the end
-(`asking`). The presets were tuned on `brief`. Style is the share of first answers to 32 held-out questions that respect
+(`asking`). The presets were tuned on `brief`. Style is the share of first answers to held-out questions that respect
 the wish. Knowledge is the share of the questions answered rightly once by the base that are answered rightly again, on
 other samples; so the control's is below 1. Degenerate answers are empty or loops. The last columns have the
 log-likelihood of held-out texts, the versions of each seed, and CPU time.
@@ -28,8 +28,8 @@ _SIDE_BY_SIDE = """
 ### The tiny and the real model side by side
 
 `rehearse` with the presets of each model. “Kept” is the accuracy at the tiny policy's own tasks, and the knowledge of
-SmolLM2, both after 64 interactions; the control's follows in brackets. The tiny policy's rows are those of the table
-above, which was measured with means over tokens and without weight decay, and is to be measured again.
+SmolLM2, both after {last} interactions; the control's follows in brackets. The tiny policy's rows are those of the
+table above, which was measured with means over tokens and without weight decay, and is to be measured again.
 
 """
 _NOTHING = """
@@ -54,7 +54,7 @@ def measured() -> str:
     if tiny is not None:
         rows = [*_rows("tiny", tiny["arms"]["rehearse"], tiny["arms"]["control"], "accuracy")]
         rows += _rows(found["model"], found["arms"].get("trained", {}), found["arms"].get("control", {}), "knowledge")
-        parts += [_SIDE_BY_SIDE, table(COLUMNS, rows)]
+        parts += [_SIDE_BY_SIDE.format(last=STOPS[-1]), table(COLUMNS, rows)]
     return "".join(parts)
 
 

@@ -66,7 +66,8 @@ class RolloutContext:
             return []
         self.progress.now("demonstrating", f"{count} answers to earlier prompts")
         turns = await self.earlier_turns(images=await self._rollouts.sees())
-        fresh = [turn for turn in turns if not await self._complained_before(turn)]
+        complained: dict[str, bool] = {}
+        fresh = [turn for turn in turns if not await self._complained_before(turn.parent_turn_id, complained)]
         return await self._rollouts.demonstrate(fresh, self.hints, self._seed)
 
     async def anchors(self) -> list[Sample]:
@@ -79,18 +80,25 @@ class RolloutContext:
         """
         return await self._journal.prompts_seen(limit, images=images)
 
-    async def _complained_before(self, turn: Turn) -> bool:
-        """True if the turn's prompt holds a complaint with a hint: the policy needs no other to follow it."""
-        parent = turn.parent_turn_id
-        for _ in range(ANCESTORS):
-            if parent is None:
+    async def _complained_before(self, parent: str | None, known: dict[str, bool]) -> bool:
+        """True if a prompt holds a complaint with a hint: the policy needs no other to follow it. `parent` is the turn
+        before; `known` has the results for turns of the same conversations, which are looked up once.
+        """
+        passed: list[str] = []
+        found = False
+        while parent is not None and len(passed) < ANCESTORS:
+            if parent in known:
+                found = known[parent]
                 break
+            passed.append(parent)
             judged = await self._journal.judgement(parent)
             if judged is not None and judged.hint:
-                return True
+                found = True
+                break
             before = await self._journal.turn(parent)
             parent = before.parent_turn_id if before is not None else None
-        return False
+        known.update(dict.fromkeys(passed, found))
+        return found
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         """The prompt of canonical messages, up to where the answer begins."""

@@ -100,17 +100,17 @@ class BatchMetrics:
             self._ratios += part._ratios
             self._advantages += part._advantages
 
-    def values(self) -> dict[str, float]:
-        """Sums of this pass: `loss/total` and each term, moments of ratio and advantage (1 and 0 where no token has
-        one), the ratio's clipped share, sample counts.
+    def values(self, *, share: float = 1.0) -> dict[str, float]:
+        """Sums of this pass, of which only a `share` was made: `loss/total` and each term, moments of ratio and
+        advantage (1 and 0 where no token has one), the ratio's clipped share, sample counts.
 
         `loss/opd` is another name of `loss/distill`. Under `distillation = "token"` what is trained is `loss/policy`;
         `loss/binary` and `loss/opd` are then the same loss by either advantage alone, and no part of the total.
         """
-        found = {f"loss/{term}": value for term, value in self.losses.items()}
-        found["loss/total"] = sum(self.losses.values())
+        found = {f"loss/{term}": value / share for term, value in self.losses.items()}
+        found["loss/total"] = sum(found.values())
         if self.sizes["policy"]:
-            found |= {f"loss/{name}": value for name, value in self.reported.items()}
+            found |= {f"loss/{name}": value / share for name, value in self.reported.items()}
             found["loss/distill"] = found["loss/opd"]
         found["loss/opd"] = found["loss/distill"]
         low, high = 1 - self._recipe.clip_low, 1 + self._recipe.clip_high

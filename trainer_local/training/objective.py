@@ -22,13 +22,20 @@ from openclaw_rl.trainer_local.training.targets import LocalTarget
 class LocalObjective:
     """The loss of a batch; `sums` are the metrics of a pass."""
 
-    def __init__(self, samples: Sequence[Sample], recipe: Recipe, device: torch.device) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], recipe: Recipe, device: torch.device, *, custom: Loss | None = None
+    ) -> None:
+        """`custom` is the recipe's custom loss, which is loaded if it is not given."""
         self._recipe = recipe
         self._device = device
-        self._custom = _custom_loss(recipe.custom_loss) if recipe.custom_loss else None
+        self._custom = custom or (_custom_loss(recipe.custom_loss) if recipe.custom_loss else None)
         self._terms = {sample.sample_id: terms_of(sample, recipe) for sample in samples}
         self._batch = BatchLoss(samples, [self.terms(sample) for sample in samples], recipe)
         self.sums = self._batch.metrics
+
+    def of_part(self, samples: Sequence[Sample]) -> LocalObjective:
+        """The loss of a part of the batch alone, with the same custom loss."""
+        return LocalObjective(samples, self._recipe, self._device, custom=self._custom)
 
     def terms(self, sample: Sample) -> frozenset[str]:
         """The terms `sample` counts in."""

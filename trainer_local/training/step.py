@@ -168,8 +168,9 @@ class _Passes:
         self._learning = learning
         self._recipe = recipe
         self._distances = distances
+        parts = _divided(samples, whole, recipe.minibatches)
         self._minibatches = [
-            _Minibatch(learning, part, recipe, old) for part in _divided(samples, whole, recipe.minibatches)
+            _Minibatch(learning, part, whole.of_part(part), recipe, old, alone=len(parts) == 1) for part in parts
         ]
         self._started = started
         self._first_pass = time.perf_counter()
@@ -194,9 +195,7 @@ class _Passes:
         """
         if self._values:
             return self._values
-        for term in self._sums.losses:
-            self._sums.losses[term] *= self.in_each / self.updates
-        return self._sums.values()
+        return self._sums.values(share=self.updates / self.in_each)
 
     def make(self, number: int) -> bool:
         """Make a pass of step `number`. False if the batch is taught, then without the last update, or the time over.
@@ -245,11 +244,21 @@ class _Passes:
 class _Minibatch:
     """The samples of one update, those of this process in runs whose targets are held in memory together."""
 
-    def __init__(self, learning: Learning, samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old]) -> None:
+    def __init__(
+        self,
+        learning: Learning,
+        samples: Sequence[Sample],
+        objective: LocalObjective,
+        recipe: Recipe,
+        old: Mapping[str, Old],
+        *,
+        alone: bool,
+    ) -> None:
         self._learning = learning
         self._recipe = recipe
         self._old = old
-        self._objective = LocalObjective(samples, recipe, learning.device)
+        self._objective = objective
+        self._alone = alone
         own = learning.part(samples)
         taught = [
             len(one.response_ids) * (needs_base(self._objective.terms(one)) + bool(hints_of(one, recipe)))
@@ -275,8 +284,7 @@ class _Minibatch:
         asked = time.perf_counter()
         targets = targets_of(run, self._recipe, self._old, self._learning.run_base, self._learning.run_teacher)
         self.teaching += time.perf_counter() - asked
-        alone = len(self._runs) == 1 and self._recipe.minibatches == 1
-        if alone or all(target is None or target.small for target in targets):
+        if (self._alone and len(self._runs) == 1) or all(target is None or target.small for target in targets):
             self._kept[position] = targets
         return targets
 
