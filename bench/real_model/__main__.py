@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def measure(options: argparse.Namespace) -> None:
     if options.missing:
         results = [found for found in map(cache.get, cells) if found is not None]
     else:
-        results = run_all(cells, cache, options.workers, run, _show)
+        results = run_all(cells, cache, options.workers, partial(run, folder=options.cache), _show)
     if not results:
         raise ConfigError(f"no finished cell in {options.cache}: run without --missing")
     found = report.arms(results)

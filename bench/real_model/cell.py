@@ -38,6 +38,11 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.arm}-{self.person}-{self.seed}-{digest}"
 
     @property
+    def asked(self) -> tuple[int, ...]:
+        """How much is asked at a stop."""
+        return self.answers, self.problems, self.known, self.texts
+
+    @property
     def stops(self) -> list[int]:
         """The stops that it reaches, its end included."""
         return sorted({at for at in (*STOPS, self.interactions) if at <= self.interactions})
@@ -59,7 +64,7 @@ class RealModelPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 class RealModelResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a cell. `known` counts the questions that the base answered rightly, `versions` versions by state;
-    `steps` are the seconds of each step, `metrics` those of the last one.
+    `cpu_seconds` are those of talking and learning, `steps` the seconds of each step, `metrics` those of the last one.
     """
 
     cell: RealModelCell

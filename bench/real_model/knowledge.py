@@ -56,9 +56,9 @@ def texts(count: int) -> list[str]:
     return [msgspec.json.decode(line, type=Passage).text for line in lines[:count]]
 
 
-async def known(client: ChatClient, asked: Sequence[KnownQuestion], seed: int) -> list[KnownQuestion]:
-    """The questions, among `asked`, that the live version answers rightly at the service's own sampling; `seed` decides
-    it.
+async def known(client: ChatClient, asked: Sequence[KnownQuestion], seed: int) -> list[int]:
+    """Which of the questions `asked` the live version answers rightly at the service's own sampling, by their places;
+    `seed` decides it.
     """
     slots = asyncio.Semaphore(CONCURRENCY)
 
@@ -67,7 +67,7 @@ async def known(client: ChatClient, asked: Sequence[KnownQuestion], seed: int) -
             return await _reply(client, one.question, sampling_seed(seed, number))
 
     replies = await gather(*(reply(number, one) for number, one in enumerate(asked)))
-    return [one for one, reply in zip(asked, replies, strict=True) if one.answered_by(reply)]
+    return [place for place, (one, reply) in enumerate(zip(asked, replies, strict=True)) if one.answered_by(reply)]
 
 
 async def _reply(client: ChatClient, question: str, seed: int) -> str:
