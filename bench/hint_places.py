@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -28,6 +29,7 @@ from openclaw_rl.shared.rendering.prompter import Prompter
 
 PLACES = {"after": False, "before": True}
 MEASURES = ("ended", "belongs", "respects", "teaches")
+COLUMNS = ("hint", "person", *MEASURES)
 
 
 def main() -> int:
@@ -43,14 +45,18 @@ async def measure(options: argparse.Namespace) -> None:
         for place, before in PLACES.items():
             prompter = Prompter.from_settings(service.settings.replace(hint_before=before))
             found[place] = {name: await _shares(service, prompter, name, options.questions) for name in NAMES}
-    rows = [
+    title = f"SmolLM2-135M-Instruct under a hint, {options.questions} questions a person, shares of answers"
+    result: dict[str, Any] = {"model": "SmolLM2-135M-Instruct", "questions": options.questions, "places": found}
+    program.report(options, title, COLUMNS, rows(found), result)
+
+
+def rows(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[list[str]]:
+    """One table row per place and person."""
+    return [
         [place, name, *(f"{shares[kind]:.2f}" for kind in MEASURES)]
         for place, people in found.items()
         for name, shares in people.items()
     ]
-    title = f"SmolLM2-135M-Instruct under a hint, {options.questions} questions a person, shares of answers"
-    result: dict[str, Any] = {"model": "SmolLM2-135M-Instruct", "questions": options.questions, "places": found}
-    program.report(options, title, ("hint", "person", *MEASURES), rows, result)
 
 
 async def _shares(service: Lab, prompter: Prompter, name: str, count: int) -> dict[str, float]:

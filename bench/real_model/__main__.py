@@ -90,15 +90,15 @@ def measure(options: argparse.Namespace) -> None:
         results = run_all(cells, cache, options.workers, partial(run, folder=options.cache), _show)
     if not results:
         raise ConfigError(f"no finished cell in {options.cache}: run without --missing")
-    found = report.arms(results)
+    found, seeds = report.arms(results), len({result.cell.seed for result in results})
     doubts = report.warnings(found)
     result: dict[str, Any] = {
         "model": "SmolLM2-135M-Instruct",
-        "seeds": options.seeds,
+        "seeds": seeds,
         "arms": found,
         "warnings": doubts,
     }
-    title = f"SmolLM2-135M-Instruct, {options.seeds} seed(s), 95 % intervals, held-out questions"
+    title = f"SmolLM2-135M-Instruct, {seeds} seed(s), 95 % intervals, held-out questions"
     if options.save:
         picture = options.save.with_suffix(".png")
         report.draw(picture, results, title)
