@@ -230,6 +230,27 @@ def test_a_method_variable_of_another_program_sets_nothing() -> None:
         ("--method combine --lora", {"method": "combined", "lora": True}),
         ("--custom-loss-function-path ./x.py --custom-rm-path ./y.py", {"custom_loss": "./x.py"}),
         ("--custom-generate-function-path ./x.py --rollout-function-path ./y.py", {"custom_rollout": "./y.py"}),
+        ("--hf-checkpoint /m --save /s --eps-clip 0.1", {"model": "/m", "checkpoints": "/s", "clip_low": 0.1}),
+        ("--eps-clip-high 0.3 --rollout-temperature 0.6", {"clip_high": 0.3, "temperature": 0.6}),
+        (
+            "--rollout-max-response-len 2048 --rollout-max-context-len 16384 --global-batch-size 16",
+            {"max_output_tokens": 2048, "context_length": 16384, "batch_size": 16},
+        ),
+        ("--advantage-estimator grpo --entropy-coef 0.01 --use-kl-loss --kl-loss-type k3", {"entropy": 0.01}),
+        ("--distill-topk 20 --attention-dropout 0.0 --hidden-dropout 0.0", {"topk": 20}),
+        ("--sglang-context-length 32768", {"context_length": 32768}),
+        ("--optimizer adam --lr-decay-style cosine:200 --n-samples-per-prompt 1", {"lr_schedule": "cosine:200"}),
+        (
+            "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 1 --expert-model-parallel-size 1 "
+            "--expert-tensor-parallel-size 1 --rollout-num-gpus-per-engine 2",
+            {"tensor_parallel": 4, "rollout_tensor_parallel": 2},
+        ),
+        (
+            "--use-dynamic-batch-size --max-tokens-per-gpu 9216 --balance-data --recompute-granularity full "
+            "--recompute-method uniform --recompute-num-layers 1 --colocate --attention-backend flash --reward-key score "
+            "--disable-rollout-global-dataset",
+            {"micro_batch_tokens": 9216},
+        ),
     ],
 )
 def test_flags_are_understood(arguments: str, changes: dict[str, Any]) -> None:
@@ -260,6 +281,22 @@ def test_flags_are_understood(arguments: str, changes: dict[str, Any]) -> None:
         ("--value-clip", "clip_low"),
         ("--gae-lambda 0.95", "gamma"),
         ("--data-path /conversations", "openclaw-rl import"),
+        ("--prompt-data /questions.jsonl", "openclaw-rl import"),
+        ("--load /megatron", "resume"),
+        ("--ref-load /megatron", "the setting teacher"),
+        ("--num-rollout 3000", "openclaw-rl pause"),
+        ("--n-samples-per-prompt 8", "rehearsals"),
+        ("--advantage-estimator gae", "baseline"),
+        ("--optimizer sgd", "AdamW"),
+        ("--use-kl-loss false", "kl_base"),
+        ("--attention-dropout 0.1", "lora_dropout"),
+        ("--pipeline-model-parallel-size 2", "tensor_parallel"),
+        ("--actor-num-gpus-per-node 4", "actor_gpus"),
+        ("--actor-num-nodes 1", "actor_gpus"),
+        ("--rollout-num-gpus 4", "rollout_gpus"),
+        ("--prm-num-gpus 2", "judge_gpus"),
+        ("--prm-num-gpus-per-engine 2", "judge_gpus"),
+        ("--sglang-mem-fraction-static 0.8", "sglang_args"),
         ("--message-classification roles", "classification_rules"),
     ],
 )
@@ -304,10 +341,10 @@ def test_wrong_flags_in_variables_name_the_variable(text: str, message: str) -> 
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("GRPO_ARGS", "--advantage-estimator grpo", "--advantage-estimator is no setting"),
-        ("OPD_ARGS", "--distill-topk 50", "--distill-topk is no setting"),
-        ("SGLANG_ARGS", "--sglang-context-length 32768", "--sglang-context-length is no setting"),
-        ("MISC_ARGS", "--attention-dropout 0.0", "--attention-dropout is no setting"),
+        ("GRPO_ARGS", "--eps-clip-middle 0.2", "--eps-clip-middle is no setting"),
+        ("OPD_ARGS", "--distill-depth 50", "--distill-depth is no setting"),
+        ("SGLANG_ARGS", "--sglang-router-policy x", "--sglang-router-policy is no setting"),
+        ("MISC_ARGS", "--accumulate-allreduce-grads-in-fp32", "--accumulate-allreduce-grads-in-fp32 "),
         ("EVAL_ARGS", "all", "'all' is no flag"),
     ],
 )
