@@ -241,14 +241,14 @@ def test_a_method_variable_of_another_program_sets_nothing() -> None:
         ("--sglang-context-length 32768", {"context_length": 32768}),
         ("--optimizer adam --lr-decay-style cosine:200 --n-samples-per-prompt 1", {"lr_schedule": "cosine:200"}),
         (
-            "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 1 --expert-model-parallel-size 1 "
-            "--expert-tensor-parallel-size 1 --rollout-num-gpus-per-engine 2",
+            "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 1 "
+            "--expert-model-parallel-size 1 --expert-tensor-parallel-size 1 --rollout-num-gpus-per-engine 2",
             {"tensor_parallel": 4, "rollout_tensor_parallel": 2},
         ),
         (
             "--use-dynamic-batch-size --max-tokens-per-gpu 9216 --balance-data --recompute-granularity full "
-            "--recompute-method uniform --recompute-num-layers 1 --colocate --attention-backend flash --reward-key score "
-            "--disable-rollout-global-dataset",
+            "--recompute-method uniform --recompute-num-layers 1 --colocate --attention-backend flash "
+            "--reward-key score --disable-rollout-global-dataset",
             {"micro_batch_tokens": 9216},
         ),
     ],
