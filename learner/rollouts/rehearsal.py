@@ -20,7 +20,7 @@ import msgspec
 
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.rollouts.hooks import GENERATE, HookFailed, called, checked_answer, load, whole_answer
-from openclaw_rl.learner.rollouts.relevance import relevant
+from openclaw_rl.learner.rollouts.relevance import heeding, relevant
 from openclaw_rl.shared.engine.protocol import Engine, Tokens
 from openclaw_rl.shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
 from openclaw_rl.shared.gather import gather
@@ -216,8 +216,9 @@ class Rollouts:
 
     async def demonstrate(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
         """The base's answers to earlier prompts, each with one of the hints in its prompt, as answers to the prompt
-        without the hint. Left out are those that were cut (a small model's long answers often turn into loops), and
-        those that do not belong to their prompt. None, with a note, if the engine holds only the live version.
+        without the hint. Left out are those that were cut (a small model's long answers often turn into loops), that do
+        not belong to their prompt, or that ignore the hint. None, with a note, if the engine holds only the live
+        version.
 
         Source: context distillation (Askell et al., arXiv 2112.00861; Snell et al., arXiv 2209.15189).
         """
@@ -247,6 +248,7 @@ class Rollouts:
         try:
             made = await gather(*(ask(turn, hinted[0]) for turn, hinted in zip(chosen, prompts, strict=True) if hinted))
             found = await relevant(self.engine, self.prompter, [one for one in made if one is not None])
+            found = await heeding(self.engine, found)
         except EngineError as error:
             if error.status != 404:
                 raise
