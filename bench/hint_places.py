@@ -3,9 +3,9 @@
     python -m bench.hint_places [--questions 24] [--json] [--save FILE]
 
 SmolLM2 answers the training questions of the three people of bench.real_model, each with one of the person's complaints
-as the hint, as the base does for a demonstration. An answer teaches if it ends within the limit of tokens, belongs to
-its question (learner/rollouts/relevance.py) and respects the wish. The places were chosen with `brief` and with wishes
-of nobody here; `plain` and `asking` had no part in it.
+as the hint, as the base does for a demonstration. Shares of the questions: whose answer `ended` within the limit of
+tokens, also `belongs` to its question, and also `heeds` the hint (learner/rollouts/relevance.py): those are taught. The
+last two are the shares of the ended and of the taught answers that respect the wish.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from bench.learning.lab import Lab, lab
 from bench.real_model.people import CHECKS, NAMES, PHRASES, Person
 from openclaw_rl.evaluation.personas import take
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, sample_of
-from openclaw_rl.learner.rollouts.relevance import relevant
+from openclaw_rl.learner.rollouts.relevance import heeding, relevant
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 PLACES = {"after": False, "before": True}
-MEASURES = ("ended", "belongs", "respects", "teaches")
-COLUMNS = ("hint", "person", *MEASURES)
+MEASURES = ("ended", "belongs", "heeds")
+RESPECTS = ("ended_respects", "taught_respects")
+COLUMNS = ("hint", "person", *MEASURES, "ended: respect the wish", "taught: respect the wish")
 
 
 def main() -> int:
@@ -40,7 +41,7 @@ def main() -> int:
 
 async def measure(options: argparse.Namespace) -> None:
     """Ask under both places of the hint, and report."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
     async with lab({"model": "smollm2", "train": False}) as service:
         for place, before in PLACES.items():
             prompter = Prompter.from_settings(service.settings.replace(hint_before=before))
@@ -50,16 +51,16 @@ async def measure(options: argparse.Namespace) -> None:
     program.report(options, title, COLUMNS, rows(found), result)
 
 
-def rows(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[list[str]]:
+def rows(found: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> list[list[str]]:
     """One table row per place and person."""
     return [
-        [place, name, *(f"{shares[kind]:.2f}" for kind in MEASURES)]
+        [place, name, *("–" if share is None else f"{share:.2f}" for share in shares.values())]
         for place, people in found.items()
         for name, shares in people.items()
     ]
 
 
-async def _shares(service: Lab, prompter: Prompter, name: str, count: int) -> dict[str, float]:
+async def _shares(service: Lab, prompter: Prompter, name: str, count: int) -> dict[str, float | None]:
     rollouts = Rollouts(service.engine, prompter, service.settings)
     random = Random(name)
 
@@ -76,12 +77,16 @@ async def _shares(service: Lab, prompter: Prompter, name: str, count: int) -> di
     questions = take(Person(name, 1), "train", 1, count)
     ended = [one for one in await gather(*map(answer, questions)) if one is not None]
     belonging = await relevant(service.engine, prompter, ended)
+    taught = await heeding(service.engine, belonging)
 
-    def respecting(samples: list[Sample]) -> int:
-        return sum(CHECKS[name](prompter.decode(one.response_ids[:-1])) for one in samples)
+    def respecting(samples: list[Sample]) -> float | None:
+        kept = [CHECKS[name](prompter.decode(one.response_ids, skip_special_tokens=True)) for one in samples]
+        return round(sum(kept) / len(kept), 4) if kept else None
 
-    counts = (len(ended), len(belonging), respecting(ended), respecting(belonging))
-    return {kind: round(number / count, 4) for kind, number in zip(MEASURES, counts, strict=True)}
+    shares = {
+        kind: round(len(some) / count, 4) for kind, some in zip(MEASURES, (ended, belonging, taught), strict=True)
+    }
+    return shares | {kind: respecting(some) for kind, some in zip(RESPECTS, (ended, taught), strict=True)}
 
 
 if __name__ == "__main__":
