@@ -25,7 +25,6 @@ from openclaw_rl.learner.rollouts.relevance import heeding, relevant
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Sample
-from openclaw_rl.shared.rendering.prompter import Prompter
 
 PLACES = {"after": False, "before": True}
 MEASURES = ("ended", "belongs", "heeds")
@@ -44,8 +43,7 @@ async def measure(options: argparse.Namespace) -> None:
     found: dict[str, dict[str, dict[str, float | None]]] = {}
     async with lab({"model": "smollm2", "train": False}) as service:
         for place, before in PLACES.items():
-            prompter = Prompter.from_settings(service.settings.replace(hint_before=before))
-            found[place] = {name: await _shares(service, prompter, name, options.questions) for name in NAMES}
+            found[place] = {name: await _shares(service, name, options.questions, before=before) for name in NAMES}
     title = f"SmolLM2-135M-Instruct under a hint, {options.questions} questions a person, shares of answers"
     result: dict[str, Any] = {"model": "SmolLM2-135M-Instruct", "questions": options.questions, "places": found}
     program.report(options, title, COLUMNS, rows(found), result)
@@ -60,13 +58,14 @@ def rows(found: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> list[
     ]
 
 
-async def _shares(service: Lab, prompter: Prompter, name: str, count: int) -> dict[str, float | None]:
+async def _shares(service: Lab, name: str, count: int, *, before: bool) -> dict[str, float | None]:
+    prompter = service.prompter
     rollouts = Rollouts(service.engine, prompter, service.settings)
     random = Random(name)
 
     async def answer(question: str) -> Sample | None:
         chat = ChatInput(messages=[{"role": "user", "content": question}])
-        hinted = prompter.render(chat, hint=random.choice(PHRASES[name].complaints)).ids()
+        hinted = prompter.render(chat, hint=random.choice(PHRASES[name].complaints), before=before).ids()
         tokens = await rollouts.generate(hinted, rollouts.sampling, version=0)
         if tokens is None or tokens.finish_reason != "stop":
             return None

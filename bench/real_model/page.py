@@ -41,7 +41,7 @@ The policy learns from the base under the hint, so it learns a wish only as well
 ({date}; {questions} training questions a person, one sample each) has the shares of the hinted base's answers that
 ended within the limit, that also belong to their question, and that also heed the hint: those are taught. The last
 columns are the shares of the ended and of the taught answers that respect the wish. `after` is the published place of a
-hint, behind the user's message; `before` is a message of its own ahead of it, as small chat models get it.
+hint, behind the user's message; `before` is a message of its own ahead of it, as in demonstrations.
 
 """
 _NOTHING = """

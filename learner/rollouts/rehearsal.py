@@ -12,6 +12,7 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -64,8 +65,9 @@ def chat_of(turn: Turn) -> ChatInput:
     return ChatInput(messages=list(turn.messages), tools=[dict(tool) for tool in turn.tools])
 
 
-def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
-    """The teacher's prompt for a turn: `hint` after the user's last message, all other tokens as recorded.
+def hinted_prompt(prompter: Prompter, turn: Turn, hint: str, *, before: bool = False) -> array[int]:
+    """The teacher's prompt for a turn: `hint` after the user's last message, or `before` it, all other tokens as
+    recorded.
 
     The recorded prompt holds earlier answers with their sampled tokens, and rendering may tokenize those differently.
     So only the part that the hint changes comes from the rendering, where the two can be aligned. Raises `BadRequest`,
@@ -73,7 +75,7 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
     """
     if fault := misplaced(turn):
         raise BadRequest(fault)
-    found = _hinted_prompt(prompter, turn, hint)
+    found = _hinted_prompt(prompter, turn, hint, before)
     try:
         shown_again(images_of(turn), turn.prompt_ids, found)
     except ValueError as error:
@@ -81,10 +83,10 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
     return found
 
 
-def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
+def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str, before: bool) -> array[int]:
     chat = chat_of(turn)
     plain = array("I", prompter.render(chat).ids())
-    hinted = array("I", prompter.render(chat, hint=hint).ids())
+    hinted = array("I", prompter.render(chat, hint=hint, before=before).ids())
     recorded = array("I", turn.prompt_ids)
     if recorded[: len(plain)] == plain:
         return hinted + recorded[len(plain) :]
@@ -95,10 +97,10 @@ def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
     return hinted
 
 
-def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str]) -> list[array[int]]:
-    """One hinted prompt per hint; none if the turn cannot be rendered."""
+def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str], *, before: bool = False) -> list[array[int]]:
+    """One hinted prompt per hint (`hinted_prompt`); none if the turn cannot be rendered."""
     try:
-        return [hinted_prompt(prompter, turn, hint) for hint in hints]
+        return [hinted_prompt(prompter, turn, hint, before=before) for hint in hints]
     except BadRequest as error:
         log.warning("turn %s cannot be rendered with a hint and is not distilled: %s", turn.turn_id, error)
         return []
@@ -227,9 +229,8 @@ class Rollouts:
         chosen = await asyncio.to_thread(
             choose, turns, settings.learning.demonstrations, settings.learning.max_sample_tokens, random
         )
-        prompts = [
-            await asyncio.to_thread(hinted_prompts, self.prompter, turn, [random.choice(hints)]) for turn in chosen
-        ]
+        hinting = partial(hinted_prompts, self.prompter, before=settings.learning.hint_before)
+        prompts = [await asyncio.to_thread(hinting, turn, [random.choice(hints)]) for turn in chosen]
 
         async def ask(turn: Turn, hinted: Sequence[int]) -> Sample | None:
             tokens = await self.generate(hinted, self.sampling, version=0, images=_images_under(turn, hinted))

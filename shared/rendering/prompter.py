@@ -65,8 +65,7 @@ class Prompter:
     `own_stop_ids` are those of them that the model's files do not name, for the engine;
     `text_stops` are texts that end one too. `vocab_size` counts the model's logits, `context_length` is what the model
     was made for, in tokens; `blind` says why it takes no images, "" where it does; `outgoing` takes out of prompts what
-    may not leave; with `hint_before` a hint comes before the user's last message. Raises `ConfigError` for a model that
-    cannot be served.
+    may not leave. Raises `ConfigError` for a model that cannot be served.
     """
 
     def __init__(
@@ -80,11 +79,9 @@ class Prompter:
         temperature: float | None = None,
         cache_bytes: int = 32 << 20,
         outgoing: Outgoing | None = None,
-        hint_before: bool = False,
     ) -> None:
         folder = Path(folder)
         self.outgoing = outgoing
-        self._hint_before = hint_before
         words = Path(tokenizer) if tokenizer else folder
         self.thinking = thinking
         self.temperature = usual_temperature(folder) if temperature is None else temperature
@@ -132,12 +129,13 @@ class Prompter:
             thinking=settings.serve.thinking,
             temperature=None if settings.engine.temperature == "auto" else settings.engine.temperature,
             outgoing=Outgoing.to_backend(settings),
-            hint_before=settings.learning.hint_before,
         )
 
-    def render(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
-        """The prompt of a chat request. `hint` is added to the last message the user wrote, or before it (`with_hint`).
-        Raises `BadRequest`."""
+    def render(
+        self, chat: ChatInput, *, hint: str | None = None, before: bool = False, thinking: bool | None = None
+    ) -> Prompt:
+        """The prompt of a chat request. `hint` is added to the last message the user wrote, or `before` it
+        (`with_hint`). Raises `BadRequest`."""
         mode = self.thinking if thinking is None else thinking
         grammar = self.family.grammar
         if chat.tools and self._writer.refuses_tools:
@@ -155,7 +153,7 @@ class Prompter:
                 sent = self.outgoing.chat(chat)
                 taken = None if sent is chat else self.outgoing.taken(chat)
                 hint = self.outgoing.text(hint) if hint else hint
-            messages = with_hint(sent.messages, hint, before=self._hint_before) if hint else sent.messages
+            messages = with_hint(sent.messages, hint, before=before) if hint else sent.messages
             tools_json = _tools_json(sent)
             head, tail = self._render(messages, sent.tools, tools_json, mode)
             head, tail, images = self._see(head, tail, messages)

@@ -29,14 +29,14 @@ HINTS = ["no bold please", "shorter"]
 
 
 class ScoringEngine(ScriptedEngine):
-    """Finds an answer `gain` nats likelier after its own prompt than after the drill prompts, and `told` nats likelier
+    """Finds an answer `gain` nats likelier after its own prompt than after the drill prompts, and `gained` nats likelier
     with a hint; `finish` ends answers.
     """
 
-    def __init__(self, prompter: Prompter, gain: float, *, told: float = HEEDED, finish: str = "stop") -> None:
+    def __init__(self, prompter: Prompter, gain: float, *, gained: float = HEEDED, finish: str = "stop") -> None:
         super().__init__("")
         self.prompter = prompter
-        self.told = told
+        self.gained = gained
         rendered = (prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids() for text in OTHERS)
         self.others = {tuple(ids) for ids in rendered}
         self.gain = gain
@@ -56,7 +56,7 @@ class ScoringEngine(ScriptedEngine):
         assert version == 0, "the base judges what belongs to what"
         total = -50.0 if tuple(prompt_ids) in self.others else -50.0 + self.gain
         if any(hint in self.prompter.decode(prompt_ids) for hint in HINTS):
-            total += self.told
+            total += self.gained
         return Scores([total / len(continuation_ids)] * len(continuation_ids), version=0)
 
 
@@ -84,14 +84,14 @@ async def test_the_hinted_base_answers_and_the_plain_prompt_learns_it(prompter: 
 
 
 @pytest.mark.parametrize(
-    ("gain", "told", "finish"),
+    ("gain", "gained", "finish"),
     [(LEAST - 1, HEEDED, "stop"), (LEAST + 1, HEEDED, "length"), (LEAST + 1, HEEDED - 1, "stop")],
     ids=["about something else", "cut", "the hint changed little"],
 )
 async def test_answers_about_something_else_cut_ones_and_those_that_ignore_the_hint_are_left_out(
-    prompter: Prompter, random_policy: Path, gain: float, told: float, finish: str
+    prompter: Prompter, random_policy: Path, gain: float, gained: float, finish: str
 ) -> None:
-    engine = ScoringEngine(prompter, gain, told=told, finish=finish)
+    engine = ScoringEngine(prompter, gain, gained=gained, finish=finish)
     made = await rollouts(engine, prompter, random_policy).demonstrate([asked(prompter, 1, "7 + 5?")], HINTS, "seed")
     assert made == []
 

@@ -213,10 +213,10 @@ def test_a_hint_can_come_before_the_last_thing_the_user_wrote(messages: list[dic
     assert hinted[index : index + 2] == [user("No lists."), {"role": "assistant", "content": "OK."}]
 
 
-def test_a_prompter_puts_hints_where_it_was_told_to() -> None:
+def test_a_prompt_can_have_the_hint_before_the_question() -> None:
     question = chat(user("How do I bake bread?"))
-    made = Prompter(tiny_model(), hint_before=True)
-    text = made.decode(made.render(question, hint="No lists.").ids())
+    made = Prompter(tiny_model())
+    text = made.decode(made.render(question, hint="No lists.", before=True).ids())
     assert text.index("No lists.") < text.index("OK.") < text.index("How do I bake bread?")
     assert text.endswith(made.decode(made.render(question).ids())[-20:])
 
