@@ -1,4 +1,4 @@
-"""What the unchanged model answers: the same in every arm, so it is measured once and kept in a folder."""
+"""Measures of the unchanged model: the same in every arm, so they are made once and kept in a folder."""
 
 from __future__ import annotations
 

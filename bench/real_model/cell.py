@@ -39,7 +39,7 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """How much is asked at a stop."""
+        """Numbers of what is asked at a stop."""
         return self.answers, self.problems, self.known, self.texts
 
     @property

@@ -57,8 +57,8 @@ def texts(count: int) -> list[str]:
 
 
 async def known(client: ChatClient, asked: Sequence[KnownQuestion], seed: int) -> list[int]:
-    """Which of the questions `asked` the live version answers rightly at the service's own sampling, by their places;
-    `seed` decides it.
+    """The places in `asked` of the questions that the live version answers rightly at the service's own sampling, which
+    `seed` decides.
     """
     slots = asyncio.Semaphore(CONCURRENCY)
 

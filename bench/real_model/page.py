@@ -35,7 +35,7 @@ table above, which was measured with means over tokens and without weight decay,
 
 """
 _UNDER_HINTS = """
-### What the base does when it is told
+### The base under a hint
 
 The policy learns from the base under the hint, so it learns a wish only as well as the base follows it. `{command}`
 ({date}; {questions} training questions a person, one sample each) has the shares of the hinted base's answers that

@@ -33,7 +33,7 @@ SELECTION = 7919
 
 
 async def run(cell: RealModelCell, folder: Path) -> RealModelResult:
-    """Run a cell on a fresh service, in a worker process on one core; `folder` keeps what the base answers."""
+    """Run a cell on a fresh service, in a worker process on one core; `folder` keeps the measures of the base."""
     _stay_on_a_core()
     begun = time.perf_counter()
     settings = {"model": "smollm2", "seed": cell.seed, **cell.settings}
@@ -125,7 +125,7 @@ class _Run:
     async def _measure(
         self, version: int, name: tuple[str, ...], ask: Callable[[int], Awaitable[list[float]]], stop: int
     ) -> list[float]:
-        """What `ask` measures at a stop; of the base once for all arms, under `name`."""
+        """The measures of `ask` at a stop; of the base once for all arms, under `name`."""
         if version:
             return await ask(stop)
         return await self._base.get((*name, self._cell.seed, stop, *self._cell.asked), lambda: ask(stop))

@@ -59,8 +59,8 @@ async def heeding(engine: Engine, samples: Sequence[Sample]) -> list[Sample]:
     async def heeds(sample: Sample) -> bool:
         (hinted,) = sample.hinted_prompts
         prompts = (array("I", hinted), array("I", sample.prompt_ids))
-        told, untold = await gather(*(_likelihood(engine, prompt, sample) for prompt in prompts))
-        return told - untold >= HEEDED
+        hinted_score, plain_score = await gather(*(_likelihood(engine, prompt, sample) for prompt in prompts))
+        return hinted_score - plain_score >= HEEDED
 
     return await _passing(samples, heeds)
 

@@ -130,8 +130,8 @@ class LearningSettings(Recipe):
     hint_before: bool = Field(False, exclude=True)
     merge_prefixes: bool = Field(True, exclude=True)
     """No settings: the distinct remembered hints that the teacher is asked under; the accepted second tries, and the
-    hinted base's own answers to earlier prompts, that a step of `rehearse` teaches as first answers; whether
-    demonstrations are made with the hint before the user's last message instead of at its end; and whether prefixes that turns of a
+    hinted base's own answers to earlier prompts, that a step of `rehearse` teaches as first answers; whether the hint
+    of such an answer comes before the user's last message instead of at its end; and whether prefixes that turns of a
     batch share are computed once in training.
     """
 

@@ -29,8 +29,8 @@ HINTS = ["no bold please", "shorter"]
 
 
 class ScoringEngine(ScriptedEngine):
-    """Finds an answer `gain` nats likelier after its own prompt than after the drill prompts, and `gained` nats likelier
-    with a hint; `finish` ends answers.
+    """Finds an answer `gain` nats likelier after its own prompt than after the drill prompts, and `gained` nats
+    likelier with a hint; `finish` ends answers.
     """
 
     def __init__(self, prompter: Prompter, gain: float, *, gained: float = HEEDED, finish: str = "stop") -> None:
