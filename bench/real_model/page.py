@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench import hint_places
 from bench.pages import Section, result, table
 from bench.real_model import report
 from bench.real_model.cell import STOPS
@@ -17,11 +16,10 @@ _HEAD = """
 
 `{command}` ({date}; {model}; means ± 95 % intervals over {seeds}). Three simulated people have a wish
 that a program checks: no lists and no bold (`plain`), at most two sentences (`brief`), a question at the end
-(`asking`). The presets were tuned on `brief`, and on a wish for a single paragraph that is not reported. Style is the
-share of first answers to held-out questions that respect the wish. Knowledge is the share of the questions answered
-rightly once by the base that are answered rightly again, on other samples; so the control's is below 1. Degenerate
-answers are empty or loops. The last columns have the log-likelihood of held-out texts, the versions of each seed, and
-the CPU time of talking and learning.
+(`asking`). The presets were tuned on `brief`. Style is the share of first answers to held-out questions that respect
+the wish. Knowledge is the share of the questions answered rightly once by the base that are answered rightly again, on
+other samples; so the control's is below 1. Degenerate answers are empty or loops. The last columns have the
+log-likelihood of held-out texts, the versions of each seed, and CPU time.
 
 ![Curves](../bench/results/{curve})
 
@@ -32,16 +30,6 @@ _SIDE_BY_SIDE = """
 `rehearse` with the presets of each model. “Kept” is the accuracy at the tiny policy's own tasks, and the knowledge of
 SmolLM2, both after {last} interactions; the control's follows in brackets. The tiny policy's rows are those of the
 table above, which was measured with means over tokens and without weight decay, and is to be measured again.
-
-"""
-_UNDER_HINTS = """
-### The base under a hint
-
-The policy learns from the base under the hint, so it learns a wish only as well as the base follows it. `{command}`
-({date}; {questions} training questions a person, one sample each) has the shares of the hinted base's answers that
-ended within the limit, that also belong to their question, and that also heed the hint: those are taught. The last
-columns are the shares of the ended and of the taught answers that respect the wish. `after` is the published place of a
-hint, behind the user's message; `before` is a message of its own ahead of it, as in demonstrations.
 
 """
 _NOTHING = """
@@ -55,10 +43,8 @@ COLUMNS = ("model", "person", *(f"style @{at}" for at in STOPS), "kept")
 def measured() -> str:
     """The section: tables of the result, or a line that there is none."""
     found = result("real_model.json")
-    return (_NOTHING if found is None else _learned(found)) + _under_hints(result("hint_places.json"))
-
-
-def _learned(found: Mapping[str, Any]) -> str:
+    if found is None:
+        return _NOTHING
     seeds = "one seed" if found["seeds"] == 1 else f"{found['seeds']} seeds"
     parts = [
         _HEAD.format(**{name: found[name] for name in ("command", "date", "model", "curve")}, seeds=seeds),
@@ -70,13 +56,6 @@ def _learned(found: Mapping[str, Any]) -> str:
         rows += _rows(found["model"], found["arms"].get("trained", {}), found["arms"].get("control", {}), "knowledge")
         parts += [_SIDE_BY_SIDE.format(last=STOPS[-1]), table(COLUMNS, rows)]
     return "".join(parts)
-
-
-def _under_hints(found: Mapping[str, Any] | None) -> str:
-    if found is None:
-        return ""
-    head = _UNDER_HINTS.format(**{name: found[name] for name in ("command", "date", "questions")})
-    return head + table(hint_places.COLUMNS, hint_places.rows(found["places"]))
 
 
 def _rows(model: str, trained: Mapping[str, Any], control: Mapping[str, Any], kept: str) -> Iterator[list[str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import platform
 import shutil
@@ -171,7 +170,7 @@ def _presets(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
         return
     yield Check("presets", True, f"defaults for a {preset.name} ({preset.source})")
     values = preset_values(preset, settings.learning.method, settings.engine.model)
-    if others := ", ".join(f"{name} = {json.dumps(value)}" for name, value in values.items() if name not in SETTINGS):
+    if others := ", ".join(f"{name} = {value:g}" for name, value in values.items() if name not in SETTINGS):
         yield Check("presets", True, f"{others} (preset for a {preset.name}; no settings, docs/methods.md)")
     for line in far_values(settings, sources):
         yield Check("presets", None, line)

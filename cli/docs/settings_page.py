@@ -166,8 +166,7 @@ def _row(preset: Preset, values: Mapping[str, Any]) -> str:
 def _values(own: Mapping[str, Any]) -> str:
     """Names in code style are settings."""
     return ", ".join(
-        f"{f'`{name}`' if name in SETTINGS else name.replace('_', ' ')} {'on' if value is True else value}"
-        for name, value in own.items()
+        f"`{name}` {value}" if name in SETTINGS else f"{name.replace('_', ' ')} {value}" for name, value in own.items()
     )
 
 

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from array import array
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -21,7 +20,7 @@ import msgspec
 
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.rollouts.hooks import GENERATE, HookFailed, called, checked_answer, load, whole_answer
-from openclaw_rl.learner.rollouts.relevance import heeding, relevant
+from openclaw_rl.learner.rollouts.relevance import relevant
 from openclaw_rl.shared.engine.protocol import Engine, Tokens
 from openclaw_rl.shared.errors import BadRequest, ConfigError, ContextLengthExceeded, EngineError
 from openclaw_rl.shared.gather import gather
@@ -65,9 +64,8 @@ def chat_of(turn: Turn) -> ChatInput:
     return ChatInput(messages=list(turn.messages), tools=[dict(tool) for tool in turn.tools])
 
 
-def hinted_prompt(prompter: Prompter, turn: Turn, hint: str, *, before: bool = False) -> array[int]:
-    """The teacher's prompt for a turn: `hint` after the user's last message, or `before` it, all other tokens as
-    recorded.
+def hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
+    """The teacher's prompt for a turn: `hint` after the user's last message, all other tokens as recorded.
 
     The recorded prompt holds earlier answers with their sampled tokens, and rendering may tokenize those differently.
     So only the part that the hint changes comes from the rendering, where the two can be aligned. Raises `BadRequest`,
@@ -75,7 +73,7 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str, *, before: bool = F
     """
     if fault := misplaced(turn):
         raise BadRequest(fault)
-    found = _hinted_prompt(prompter, turn, hint, before)
+    found = _hinted_prompt(prompter, turn, hint)
     try:
         shown_again(images_of(turn), turn.prompt_ids, found)
     except ValueError as error:
@@ -83,10 +81,10 @@ def hinted_prompt(prompter: Prompter, turn: Turn, hint: str, *, before: bool = F
     return found
 
 
-def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str, before: bool) -> array[int]:
+def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str) -> array[int]:
     chat = chat_of(turn)
     plain = array("I", prompter.render(chat).ids())
-    hinted = array("I", prompter.render(chat, hint=hint, before=before).ids())
+    hinted = array("I", prompter.render(chat, hint=hint).ids())
     recorded = array("I", turn.prompt_ids)
     if recorded[: len(plain)] == plain:
         return hinted + recorded[len(plain) :]
@@ -97,10 +95,10 @@ def _hinted_prompt(prompter: Prompter, turn: Turn, hint: str, before: bool) -> a
     return hinted
 
 
-def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str], *, before: bool = False) -> list[array[int]]:
-    """One hinted prompt per hint (`hinted_prompt`); none if the turn cannot be rendered."""
+def hinted_prompts(prompter: Prompter, turn: Turn, hints: Sequence[str]) -> list[array[int]]:
+    """One hinted prompt per hint; none if the turn cannot be rendered."""
     try:
-        return [hinted_prompt(prompter, turn, hint, before=before) for hint in hints]
+        return [hinted_prompt(prompter, turn, hint) for hint in hints]
     except BadRequest as error:
         log.warning("turn %s cannot be rendered with a hint and is not distilled: %s", turn.turn_id, error)
         return []
@@ -218,9 +216,8 @@ class Rollouts:
 
     async def demonstrate(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
         """The base's answers to earlier prompts, each with one of the hints in its prompt, as answers to the prompt
-        without the hint. Left out are those that were cut (a small model's long answers often turn into loops), that do
-        not belong to their prompt, or that ignore the hint. None, with a note, if the engine holds only the live
-        version.
+        without the hint. Left out are those that were cut (a small model's long answers often turn into loops), and
+        those that do not belong to their prompt. None, with a note, if the engine holds only the live version.
 
         Source: context distillation (Askell et al., arXiv 2112.00861; Snell et al., arXiv 2209.15189).
         """
@@ -229,8 +226,9 @@ class Rollouts:
         chosen = await asyncio.to_thread(
             choose, turns, settings.learning.demonstrations, settings.learning.max_sample_tokens, random
         )
-        hinting = partial(hinted_prompts, self.prompter, before=settings.learning.hint_before)
-        prompts = [await asyncio.to_thread(hinting, turn, [random.choice(hints)]) for turn in chosen]
+        prompts = [
+            await asyncio.to_thread(hinted_prompts, self.prompter, turn, [random.choice(hints)]) for turn in chosen
+        ]
 
         async def ask(turn: Turn, hinted: Sequence[int]) -> Sample | None:
             tokens = await self.generate(hinted, self.sampling, version=0, images=_images_under(turn, hinted))
@@ -249,7 +247,6 @@ class Rollouts:
         try:
             made = await gather(*(ask(turn, hinted[0]) for turn, hinted in zip(chosen, prompts, strict=True) if hinted))
             found = await relevant(self.engine, self.prompter, [one for one in made if one is not None])
-            found = await heeding(self.engine, found)
         except EngineError as error:
             if error.status != 404:
                 raise

@@ -1,17 +1,13 @@
-"""Two tests of an answer by the base's own likelihoods: it belongs to its prompt, and it follows the hint.
+"""The test that an answer belongs to its prompt, by the base's own likelihoods.
 
 A small model that gets a hint about the form can forget the question ("I'm here to help. What is your question?").
 Such an answer is about as likely after any other prompt. The policy must not learn it as an answer to this one.
-
-Or it ignores the hint. Such an answer is about as likely without the hint. To learn it would be to learn what the
-person complained about.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import EngineError
@@ -24,8 +20,6 @@ LEAST = 15.0
 """Nats by which the base must find an answer likelier after its own prompt."""
 COMPARED = 32
 """Tokens at the start of an answer that are compared. What belongs to any prompt begins like that."""
-HEEDED = 8.0
-"""Nats by which the base must find an answer likelier with its hint than without it."""
 OTHERS = (
     "What is the capital of Portugal?",
     "Which command lists the files of a folder on Linux?",
@@ -43,41 +37,20 @@ async def relevant(engine: Engine, prompter: Prompter, samples: Sequence[Sample]
         return []
     others = [prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids() for text in OTHERS]
 
+    async def likelihood(prompt: Sequence[int], sample: Sample) -> float:
+        answer = array("I", sample.response_ids[:COMPARED])
+        return sum((await engine.score(prompt, answer, version=0, priority=Priority.REHEARSAL)).logprobs)
+
     async def belongs(sample: Sample) -> bool:
-        prompts = (array("I", sample.prompt_ids), *others)
-        own, *rest = await gather(*(_likelihood(engine, prompt, sample, COMPARED) for prompt in prompts))
+        if sample.images:
+            return True
+        own, *rest = await gather(*(likelihood(prompt, sample) for prompt in (array("I", sample.prompt_ids), *others)))
         return own - max(rest) >= LEAST
 
-    return await _passing(samples, belongs)
-
-
-async def heeding(engine: Engine, samples: Sequence[Sample]) -> list[Sample]:
-    """The samples, each with one hinted prompt, whose answer the base finds at least `HEEDED` nats likelier after that
-    prompt than after the plain one. What is left out, and what is raised, as for `relevant`.
-    """
-
-    async def heeds(sample: Sample) -> bool:
-        (hinted,) = sample.hinted_prompts
-        prompts = (array("I", hinted), array("I", sample.prompt_ids))
-        hinted_score, plain_score = await gather(*(_likelihood(engine, prompt, sample) for prompt in prompts))
-        return hinted_score - plain_score >= HEEDED
-
-    return await _passing(samples, heeds)
-
-
-async def _likelihood(engine: Engine, prompt: Sequence[int], sample: Sample, tokens: int | None = None) -> float:
-    """log base(answer | prompt) of the answer's first `tokens`, summed."""
-    answer = array("I", sample.response_ids[:tokens])
-    return sum((await engine.score(prompt, answer, version=0, priority=Priority.REHEARSAL)).logprobs)
-
-
-async def _passing(samples: Sequence[Sample], test: Callable[[Sample], Coroutine[Any, Any, bool]]) -> list[Sample]:
-    tested = [sample for sample in samples if not sample.images]
     try:
-        passed = await gather(*map(test, tested))
+        kept = await gather(*map(belongs, samples))
     except EngineError as error:
         if error.status not in (404, 501):
             raise
         return list(samples)
-    failed = {sample.sample_id for sample, passes in zip(tested, passed, strict=True) if not passes}
-    return [sample for sample in samples if sample.sample_id not in failed]
+    return [sample for sample, keep in zip(samples, kept, strict=True) if keep]

@@ -8,12 +8,10 @@ from openclaw_rl.shared.messages.normalize import is_internal_context
 from openclaw_rl.shared.records import Message
 
 _HEADING = "\n\n[user's hint / instruction]\n"
-_AGREED: Message = {"role": "assistant", "content": "OK."}
 
 
-def with_hint(messages: Sequence[Message], hint: str, *, before: bool = False) -> list[Message]:
-    """The messages with `hint` at the end of the last one that a user wrote, as published; with `before`, as a message
-    of its own before that one, answered with "OK.".
+def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
+    """The messages with `hint` at the end of the last one that a user wrote.
 
     Messages that OpenClaw appends by itself do not count as written by a user while there is another. Where no user has
     spoken, the hint becomes a user message at the end.
@@ -24,8 +22,6 @@ def with_hint(messages: Sequence[Message], hint: str, *, before: bool = False) -
     if not users:
         return [*changed, {"role": "user", "content": _HEADING.lstrip() + hint}]
     index = (written or users)[-1]
-    if before:
-        return [*changed[:index], {"role": "user", "content": hint}, _AGREED, *changed[index:]]
     content = changed[index]["content"]
     suffix = _HEADING + hint
     added = content + suffix if isinstance(content, str) else [*content, {"type": "text", "text": suffix}]

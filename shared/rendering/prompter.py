@@ -131,11 +131,9 @@ class Prompter:
             outgoing=Outgoing.to_backend(settings),
         )
 
-    def render(
-        self, chat: ChatInput, *, hint: str | None = None, before: bool = False, thinking: bool | None = None
-    ) -> Prompt:
-        """The prompt of a chat request. `hint` is added to the last message the user wrote, or `before` it
-        (`with_hint`). Raises `BadRequest`."""
+    def render(self, chat: ChatInput, *, hint: str | None = None, thinking: bool | None = None) -> Prompt:
+        """The prompt of a chat request. `hint` is added to the last message the user wrote (`with_hint`). Raises
+        `BadRequest`."""
         mode = self.thinking if thinking is None else thinking
         grammar = self.family.grammar
         if chat.tools and self._writer.refuses_tools:
@@ -153,7 +151,7 @@ class Prompter:
                 sent = self.outgoing.chat(chat)
                 taken = None if sent is chat else self.outgoing.taken(chat)
                 hint = self.outgoing.text(hint) if hint else hint
-            messages = with_hint(sent.messages, hint, before=before) if hint else sent.messages
+            messages = with_hint(sent.messages, hint) if hint else sent.messages
             tools_json = _tools_json(sent)
             head, tail = self._render(messages, sent.tools, tools_json, mode)
             head, tail, images = self._see(head, tail, messages)

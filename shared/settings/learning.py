@@ -127,12 +127,10 @@ class LearningSettings(Recipe):
     max_hints: int = Field(6, ge=1, exclude=True)
     revisions: int = Field(0, ge=0, exclude=True)
     demonstrations: int = Field(0, ge=0, exclude=True)
-    hint_before: bool = Field(False, exclude=True)
     merge_prefixes: bool = Field(True, exclude=True)
     """No settings: the distinct remembered hints that the teacher is asked under; the accepted second tries, and the
-    hinted base's own answers to earlier prompts, that a step of `rehearse` teaches as first answers; whether the hint
-    of such an answer comes before the user's last message instead of at its end; and whether prefixes that turns of a
-    batch share are computed once in training.
+    hinted base's own answers to earlier prompts, that a step of `rehearse` teaches as first answers; and whether
+    prefixes that turns of a batch share are computed once in training.
     """
 
     @model_validator(mode="before")

@@ -30,15 +30,15 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     lora: bool
     source: str
-    values: Mapping[str, bool | int | float]
-    published: Mapping[str, bool | int | float] = {}
+    values: Mapping[str, int | float]
+    published: Mapping[str, int | float] = {}
     backend: Literal["local", "cloud"] = "local"
     parameters: int = 0
     below: int = 0
     by_hidden_size: bool = False
 
     @property
-    def for_published(self) -> Mapping[str, bool | int | float]:
+    def for_published(self) -> Mapping[str, int | float]:
         """The values that come before those of a published method."""
         return self.published or {name: self.values[name] for name in ("learning_rate",) if self.lora}
 

@@ -280,7 +280,7 @@ def test_doctor_shows_the_values_of_a_preset_that_are_no_settings(
     preset, others = (check["message"] for check in found["checks"] if check["name"] == "presets")
     assert "defaults for a small chat model, LoRA" in preset
     assert others.startswith(
-        "minibatches = 6, demonstrations = 16, hint_before = true, w_anchor = 4.0, max_hints = 1, revisions = 8 (preset"
+        "minibatches = 6, demonstrations = 16, w_anchor = 4, max_hints = 1, revisions = 8 (preset for a small chat"
     )
     published = report("--model", "smollm2", "--method", "binary")["checks"]
     assert len([check for check in published if check["name"] == "presets"]) == 1

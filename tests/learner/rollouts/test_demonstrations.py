@@ -13,7 +13,7 @@ import pytest
 
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.rollouts.rehearsal import Rollouts, hinted_prompt
-from openclaw_rl.learner.rollouts.relevance import HEEDED, LEAST, OTHERS, relevant
+from openclaw_rl.learner.rollouts.relevance import LEAST, OTHERS, relevant
 from openclaw_rl.learner.rollouts.rollouts import RolloutContext
 from openclaw_rl.shared.engine.protocol import Scores, Tokens
 from openclaw_rl.shared.errors import EngineError
@@ -29,14 +29,10 @@ HINTS = ["no bold please", "shorter"]
 
 
 class ScoringEngine(ScriptedEngine):
-    """Finds an answer `gain` nats likelier after its own prompt than after the drill prompts, and `gained` nats
-    likelier with a hint; `finish` ends answers.
-    """
+    """Finds an answer `gain` nats likelier after its own prompt than after the drill prompts; `finish` ends answers."""
 
-    def __init__(self, prompter: Prompter, gain: float, *, gained: float = HEEDED, finish: str = "stop") -> None:
+    def __init__(self, prompter: Prompter, gain: float, *, finish: str = "stop") -> None:
         super().__init__("")
-        self.prompter = prompter
-        self.gained = gained
         rendered = (prompter.render(ChatInput(messages=[{"role": "user", "content": text}])).ids() for text in OTHERS)
         self.others = {tuple(ids) for ids in rendered}
         self.gain = gain
@@ -55,8 +51,6 @@ class ScoringEngine(ScriptedEngine):
             raise EngineError("no base here", status=self.status)
         assert version == 0, "the base judges what belongs to what"
         total = -50.0 if tuple(prompt_ids) in self.others else -50.0 + self.gain
-        if any(hint in self.prompter.decode(prompt_ids) for hint in HINTS):
-            total += self.gained
         return Scores([total / len(continuation_ids)] * len(continuation_ids), version=0)
 
 
@@ -84,14 +78,12 @@ async def test_the_hinted_base_answers_and_the_plain_prompt_learns_it(prompter: 
 
 
 @pytest.mark.parametrize(
-    ("gain", "gained", "finish"),
-    [(LEAST - 1, HEEDED, "stop"), (LEAST + 1, HEEDED, "length"), (LEAST + 1, HEEDED - 1, "stop")],
-    ids=["about something else", "cut", "the hint changed little"],
+    ("gain", "finish"), [(LEAST - 1, "stop"), (LEAST + 1, "length")], ids=["about something else", "cut"]
 )
-async def test_answers_about_something_else_cut_ones_and_those_that_ignore_the_hint_are_left_out(
-    prompter: Prompter, random_policy: Path, gain: float, gained: float, finish: str
+async def test_answers_about_something_else_and_cut_ones_are_left_out(
+    prompter: Prompter, random_policy: Path, gain: float, finish: str
 ) -> None:
-    engine = ScoringEngine(prompter, gain, gained=gained, finish=finish)
+    engine = ScoringEngine(prompter, gain, finish=finish)
     made = await rollouts(engine, prompter, random_policy).demonstrate([asked(prompter, 1, "7 + 5?")], HINTS, "seed")
     assert made == []
 

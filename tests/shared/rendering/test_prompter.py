@@ -198,29 +198,6 @@ def test_a_hint_follows_the_last_thing_the_user_wrote(messages: list[dict[str, A
     assert expected in text_of(chat(*messages), hint="No lists.")
 
 
-@pytest.mark.parametrize(
-    ("messages", "index"),
-    [
-        ([user("a")], 0),
-        ([system(), user("a"), assistant(), user("b")], 3),
-        ([system(), user("a"), calling("{}"), tool(), user(CONTEXT)], 1),
-    ],
-)
-def test_a_hint_can_come_before_the_last_thing_the_user_wrote(messages: list[dict[str, Any]], index: int) -> None:
-    original = chat(*messages).messages
-    hinted = with_hint(original, "No lists.", before=True)
-    assert hinted[:index] + hinted[index + 2 :] == original
-    assert hinted[index : index + 2] == [user("No lists."), {"role": "assistant", "content": "OK."}]
-
-
-def test_a_prompt_can_have_the_hint_before_the_question() -> None:
-    question = chat(user("How do I bake bread?"))
-    made = Prompter(tiny_model())
-    text = made.decode(made.render(question, hint="No lists.", before=True).ids())
-    assert text.index("No lists.") < text.index("OK.") < text.index("How do I bake bread?")
-    assert text.endswith(made.decode(made.render(question).ids())[-20:])
-
-
 def test_a_hint_where_no_user_spoke_is_a_message_of_its_own() -> None:
     hinted = with_hint([system()], "No lists.")
     assert hinted == [system(), {"role": "user", "content": "[user's hint / instruction]\nNo lists."}]

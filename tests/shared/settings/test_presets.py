@@ -53,9 +53,8 @@ def test_a_model_of_unknown_size_counts_as_a_chat_model() -> None:
 
 def test_a_real_model_gets_values_that_fit_its_size() -> None:
     small, large = Settings(model="smollm2").learning, Settings(model="Qwen/Qwen3-4B")
-    assert (small.learning_rate, small.epochs, small.minibatches) == (1e-3, 1, 6)
-    assert (small.demonstrations, small.revisions, small.hint_before) == (16, 8, True)
-    assert not Settings(model="smollm2", method="opd").learning.hint_before, "published means published"
+    assert (small.learning_rate, small.epochs, small.minibatches) == (5e-4, 2, 6)
+    assert (small.demonstrations, small.revisions) == (16, 8)
     assert (large.learning.learning_rate, large.learning.epochs, large.learning.rehearsal_max_tokens) == (
         2.5e-4,
         2,
@@ -108,7 +107,7 @@ def test_a_value_of_the_user_wins_and_the_others_say_their_preset(tmp_path: Path
     environ = {"OPENCLAW_RL_EPOCHS": "5", "OPENCLAW_RL_DATA": str(tmp_path / "data")}
     settings, sources = load({"model": "smollm2"}, environ=environ)
     assert settings.learning.epochs == 5 and "preset" not in sources["epochs"]
-    assert settings.learning.learning_rate == 1e-3
+    assert settings.learning.learning_rate == 5e-4
     assert sources["learning_rate"] == "preset for a small chat model, LoRA"
     cloud, sources = load({"model": "Qwen/Qwen3-4B", "backend": "tinker"}, environ=environ)
     assert (cloud.learning.learning_rate, cloud.learning.epochs) == (2.5e-4, 5)
