@@ -38,11 +38,6 @@ class RealModelCell(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.arm}-{self.person}-{self.seed}-{digest}"
 
     @property
-    def asked(self) -> tuple[int, ...]:
-        """Numbers of what is asked at a stop."""
-        return self.answers, self.problems, self.known, self.texts
-
-    @property
     def stops(self) -> list[int]:
         """The stops that it reaches, its end included."""
         return sorted({at for at in (*STOPS, self.interactions) if at <= self.interactions})

@@ -38,7 +38,7 @@ async def run(cell: RealModelCell, folder: Path) -> RealModelResult:
     begun = time.perf_counter()
     settings = {"model": "smollm2", "seed": cell.seed, **cell.settings}
     async with lab(settings) as service, ChatClient(service.url, service.key, timeout=600.0) as client:
-        return await _Run(cell, service, client, BaseMeasures(folder)).measure(begun)
+        return await _Run(cell, service, client, BaseMeasures(folder, cell)).measure(begun)
 
 
 def _stay_on_a_core() -> None:
@@ -106,7 +106,7 @@ class _Run:
         if not stop:
             seed = self._cell.seed
             found = await self._base.get(
-                ("known", seed, self._cell.known), lambda: self._known(self._asked, SELECTION * seed)
+                ("known",), lambda: knowledge.known(self._client, self._asked, SELECTION * seed)
             )
             self._knew = [self._asked[int(place)] for place in found]
         style, degenerate = await self._measure(version, ("style", self._cell.person), self._style, stop)
@@ -123,12 +123,12 @@ class _Run:
         )
 
     async def _measure(
-        self, version: int, name: tuple[str, ...], ask: Callable[[int], Awaitable[list[float]]], stop: int
-    ) -> list[float]:
+        self, version: int, name: tuple[str, ...], ask: Callable[[int], Awaitable[Sequence[float]]], stop: int
+    ) -> Sequence[float]:
         """The measures of `ask` at a stop; of the base once for all arms, under `name`."""
         if version:
             return await ask(stop)
-        return await self._base.get((*name, self._cell.seed, stop, *self._cell.asked), lambda: ask(stop))
+        return await self._base.get((*name, stop), lambda: ask(stop))
 
     async def _style(self, stop: int) -> list[float]:
         """The shares of held-out answers in the wanted form, and of degenerate ones."""
@@ -145,9 +145,6 @@ class _Run:
 
     async def _knowledge(self, stop: int) -> list[float]:
         """The share of what the base knew that is answered rightly again, and the log-likelihood of texts."""
-        kept = await self._known(self._knew, 1000 * self._cell.seed + stop)
+        kept = await knowledge.known(self._client, self._knew, 1000 * self._cell.seed + stop)
         likelihood = await knowledge.likelihood(self._service, knowledge.texts(self._cell.texts))
         return [len(kept) / len(self._knew), likelihood]
-
-    async def _known(self, asked: Sequence[knowledge.KnownQuestion], seed: int) -> list[float]:
-        return [float(place) for place in await knowledge.known(self._client, asked, seed)]

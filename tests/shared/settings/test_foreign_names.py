@@ -239,7 +239,7 @@ def test_a_method_variable_of_another_program_sets_nothing() -> None:
         ("--advantage-estimator grpo --entropy-coef 0.01 --use-kl-loss --kl-loss-type k3", {"entropy": 0.01}),
         ("--distill-topk 20 --attention-dropout 0.0 --hidden-dropout 0.0", {"topk": 20}),
         ("--sglang-context-length 32768", {"context_length": 32768}),
-        ("--optimizer adam --lr-decay-style cosine:200 --n-samples-per-prompt 1", {"lr_schedule": "cosine:200"}),
+        ("--optimizer adam --lr-decay-style cosine --n-samples-per-prompt 1", {"lr_schedule": "cosine"}),
         (
             "--tensor-model-parallel-size 4 --sequence-parallel --context-parallel-size 1 "
             "--expert-model-parallel-size 1 --expert-tensor-parallel-size 1 --rollout-num-gpus-per-engine 2",
@@ -344,7 +344,7 @@ def test_wrong_flags_in_variables_name_the_variable(text: str, message: str) -> 
         ("GRPO_ARGS", "--eps-clip-middle 0.2", "--eps-clip-middle is no setting"),
         ("OPD_ARGS", "--distill-depth 50", "--distill-depth is no setting"),
         ("SGLANG_ARGS", "--sglang-router-policy x", "--sglang-router-policy is no setting"),
-        ("MISC_ARGS", "--accumulate-allreduce-grads-in-fp32", "--accumulate-allreduce-grads-in-fp32 "),
+        ("MISC_ARGS", "--accumulate-allreduce-grads-in-fp32", "--accumulate-allreduce-grads-in-fp32 is no setting"),
         ("EVAL_ARGS", "all", "'all' is no flag"),
     ],
 )
