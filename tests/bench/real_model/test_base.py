@@ -45,7 +45,7 @@ async def test_a_measure_of_the_base_is_made_once_for_all_arms(tmp_path: Path) -
     ],
     ids=["another person", "another stop", "another seed", "fewer questions", "another temperature"],
 )
-async def test_another_measure_is_made_anew(tmp_path: Path, cell: RealModelCell, parts: tuple[str | int, ...]) -> None:
+async def test_another_measure_is_made_again(tmp_path: Path, cell: RealModelCell, parts: tuple[str | int, ...]) -> None:
     measure = Measure()
     await BaseMeasures(tmp_path, CELL).get(MEASURED, measure)
     assert await BaseMeasures(tmp_path, cell).get(parts, measure) == [0.25, 2.0]
