@@ -1,7 +1,8 @@
 """Policies from disk: a Hugging Face folder or hub name, or a PEFT adapter folder on top of a base.
 
 An adapter version becomes a model that shares all other weights with the base. Plain LoRA is merged here, weight by
-weight (milliseconds, which hardly delay decoding); other adapters go through PEFT.
+weight (milliseconds, which hardly delay decoding), where the base is in single precision. In half precision it stays
+beside the weights: a merged weight would round small changes away. Other adapters go through PEFT.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from openclaw_rl.shared.rendering.families import FAMILIES, MODEL_TYPES
@@ -32,6 +35,34 @@ _PLAIN_LORA = frozenset(
 
 class CheckpointError(Exception):
     """A folder that cannot be served; the message says which and why."""
+
+
+class LoraLinear(torch.nn.Module):
+    """A linear layer in half precision with an adapter beside its weight: `x W^T + b + (x A^T) (scale B)^T` with A
+    `[r, in]` and B `[out, r]`. The sum is rounded once: a small change of a rounded product would be lost as well.
+    """
+
+    def __init__(self, base: torch.nn.Linear, down: Tensor, up: Tensor, scale: float) -> None:
+        super().__init__()
+        self.base = base
+        like = base.weight
+        self.down = torch.nn.Parameter(down.to(like.device, like.dtype), requires_grad=False)
+        self.up = torch.nn.Parameter((up.float() * scale).to(like.device, like.dtype), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[…, in]` to `[…, out]`."""
+        rows = x.flatten(0, -2)
+        out = _product(rows, self.base.weight) + _product(F.linear(rows, self.down), self.up)
+        if self.base.bias is not None:
+            out += self.base.bias
+        return out.to(x.dtype).unflatten(0, x.shape[:-1])
+
+
+def _product(rows: Tensor, weight: Tensor) -> Tensor:
+    """`rows W^T` of numbers in half precision, in single precision."""
+    if rows.device.type == "cuda":
+        return torch.mm(rows, weight.T, out_dtype=torch.float32)
+    return F.linear(rows.float(), weight.float())
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype | str:
@@ -114,17 +145,17 @@ def _load_adapter(folder: Path, base: PreTrainedModel) -> PreTrainedModel:
     model = sharing_copy(base)
     unusual = {name for name, value in config.items() if value and name not in _PLAIN_LORA} - {"bias"}
     if config.get("peft_type") == "LORA" and config.get("bias", "none") == "none" and not unusual:
-        _merge_lora(model, config, weights, folder)
+        _add_lora(model, config, weights, folder)
     else:
-        model = _merge_with_peft(model, folder)
+        model = _add_with_peft(model, folder)
     model.requires_grad_(False)
     model.eval()
     return model
 
 
-def _merge_lora(model: PreTrainedModel, config: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> None:
+def _add_lora(model: PreTrainedModel, config: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Add `scale * B @ A` to each weight that the adapter names (Hu et al. 2021, section 4.1; names as PEFT writes
-    them).
+    them), or keep it beside a weight in half precision.
     """
     prefix, down, up = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
     modules = dict(model.named_modules())
@@ -144,16 +175,21 @@ def _merge_lora(model: PreTrainedModel, config: dict[str, Any], weights: dict[st
         if first.shape[0] != second.shape[1]:
             raise CheckpointError(f"{folder}: the LoRA weights of {name} are not of one rank")
         old, scale = module.weight, config["lora_alpha"] / first.shape[0]
+        if old.dtype != torch.float32:
+            model.set_submodule(name, LoraLinear(module, first, second, scale))
+            continue
         change = (second.to(old.device, torch.float32) @ first.to(old.device, torch.float32)) * scale
         module.weight = torch.nn.Parameter((old.float() + change).to(old.dtype), requires_grad=False)
 
 
-def _merge_with_peft(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
+def _add_with_peft(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
+    """The same by PEFT, whose layers stay in the model where the base is in half precision."""
     from peft import PeftModel
 
     try:
         wrapped = PeftModel.from_pretrained(model, str(folder))
-        merged = wrapped.merge_and_unload(safe_merge=True)
+        single = next(model.parameters()).dtype == torch.float32
+        merged = wrapped.merge_and_unload(safe_merge=True) if single else wrapped.get_base_model()
     except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{folder}: the adapter does not fit the base: {_first_line(error)}") from error
     check_finite(merged, str(folder))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from openclaw_rl.trainer_local.models.device import choose_device
@@ -68,6 +68,62 @@ def test_a_version_shares_the_weights_that_its_adapter_leaves_alone(folder: Path
     assert shared == base.model.embed_tokens.weight.data_ptr() == version.lm_head.weight.data_ptr()
     mine, yours = version.model.layers[0].self_attn.q_proj, base.model.layers[0].self_attn.q_proj
     assert mine.weight.data_ptr() != yours.weight.data_ptr()
+
+
+def ten_small_steps(folder: Path, out: Path) -> Path:
+    """An adapter after ten steps of AdamW at 1e-5, which are far smaller than the steps between bfloat16 numbers."""
+    torch.manual_seed(0)
+    config: Any = {"r": 8, "lora_alpha": 16.0, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), LoraConfig(**config))
+    optimizer = torch.optim.AdamW([part for part in model.parameters() if part.requires_grad], lr=1e-5)
+    ids = torch.tensor([prompt(30)])
+    for _ in range(10):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+    model.save_pretrained(out)
+    return out
+
+
+@pytest.mark.parametrize("layer", ["layers.0.self_attn.q_proj", "layers.1.mlp.down_proj"])
+def test_ten_small_steps_change_what_a_base_in_half_precision_serves(folder: Path, tmp_path: Path, layer: str) -> None:
+    adapter = str(ten_small_steps(folder, tmp_path / "adapter"))
+    base: Any = load_model(str(folder), CPU, torch.bfloat16)
+    exact = load_model(str(folder), CPU, torch.float32)
+    change = load_version(adapter, exact).model.get_submodule(layer).weight - exact.model.get_submodule(layer).weight
+    weight = base.model.get_submodule(layer).weight
+    rows = torch.randn(8192, weight.shape[1], generator=torch.Generator().manual_seed(1)).bfloat16()
+    wanted = rows.float() @ change.T
+
+    def served(out: torch.Tensor) -> float:
+        """The part of the wanted change that is in `out`."""
+        return float(((out - rows.float() @ weight.float().T) * wanted).sum() / (wanted * wanted).sum())
+
+    with torch.no_grad():
+        found = load_version(adapter, base).model.get_submodule(layer)(rows).float()
+    assert served(found) == pytest.approx(1, abs=0.1)
+    merged = (weight.float() + change).bfloat16()
+    assert served(rows.float() @ merged.float().T) < 0.5, "a merged weight loses most of it"
+
+
+def test_versions_on_a_base_in_half_precision_share_its_weights(folder: Path, tmp_path: Path) -> None:
+    base: Any = load_model(str(folder), CPU, torch.bfloat16)
+    version: Any = load_version(str(write_adapter(folder, tmp_path / "adapter")), base)
+    shared = {part.data_ptr() for part in version.parameters()}
+    assert {part.data_ptr() for part in base.parameters()} <= shared
+
+
+@pytest.mark.parametrize("changes", [{}, {"use_dora": True}], ids=["plain", "dora (PEFT)"])
+def test_an_adapter_on_a_base_in_half_precision_is_what_peft_computes(
+    folder: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    adapter = str(write_adapter(folder, tmp_path / "adapter", **changes))
+    base = load_model(str(folder), CPU, torch.bfloat16)
+    exact = logits(load_version(adapter, load_model(str(folder), CPU, torch.float32)))
+    error = (logits(load_version(adapter, base)).float() - exact).abs().mean()
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    of_peft = (logits(PeftModel.from_pretrained(plain, adapter).eval()).float() - exact).abs().mean()
+    assert error <= 1.2 * of_peft
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
