@@ -38,6 +38,11 @@ def kept(log_probs: Tensor) -> Distribution:
     return log_probs if log_probs.shape[-1] <= LARGE_VOCABULARY else likeliest(log_probs, LIKELIEST)
 
 
+def bytes_kept(vocab_size: int) -> int:
+    """Bytes of a distribution over `vocab_size` tokens in the form in which `kept` has it."""
+    return 4 * vocab_size if vocab_size <= LARGE_VOCABULARY else (4 + 8) * LIKELIEST
+
+
 def likeliest(log_probs: Tensor, count: int) -> Likeliest:
     """The `count` likeliest tokens of `log_probs` `[R, V]`; all, if V is less."""
     found = log_probs.topk(min(count, log_probs.shape[-1]), dim=-1)

@@ -26,7 +26,16 @@ from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.objective import LocalObjective
 from openclaw_rl.trainer_local.training.step_metrics import StepDistances
-from openclaw_rl.trainer_local.training.targets import LocalTarget, Old, RunModel, old_policy, slices, targets_of
+from openclaw_rl.trainer_local.training.targets import (
+    LocalTarget,
+    Old,
+    RunModel,
+    kept_size,
+    old_policy,
+    slices,
+    targets_of,
+    whole_size,
+)
 
 Value = TypeVar("Value")
 
@@ -260,11 +269,9 @@ class _Minibatch:
         self._objective = objective
         self._alone = alone
         own = learning.part(samples)
-        taught = [
-            len(one.response_ids) * (needs_base(self._objective.terms(one)) + bool(hints_of(one, recipe)))
-            for one in own
-        ]
-        self._runs = [[own[index] for index in run] for run in slices(taught, learning.vocab_size)]
+        size = kept_size(learning.vocab_size, recipe)
+        sizes = [size * tokens for tokens in self._taught(own)]
+        self._runs = [[own[index] for index in run] for run in slices(sizes)]
         self._kept: dict[int, list[LocalTarget | None]] = {}
         self.sums = self._objective.sums
         self.teaching = 0.0
@@ -282,11 +289,30 @@ class _Minibatch:
         if position in self._kept:
             return self._kept[position]
         asked = time.perf_counter()
-        targets = targets_of(run, self._recipe, self._old, self._learning.run_base, self._learning.run_teacher)
+        targets = self._asked(run)
         self.teaching += time.perf_counter() - asked
         if (self._alone and len(self._runs) == 1) or all(target is None or target.small for target in targets):
             self._kept[position] = targets
         return targets
+
+    def _asked(self, run: list[Sample]) -> list[LocalTarget | None]:
+        """The targets of a run, asked for in parts: until an answer was seen under all its hints, its distributions are
+        whole.
+        """
+        learning = self._learning
+        whole = [whole_size(learning.vocab_size) * tokens for tokens in self._taught(run)]
+        parts = [[run[index] for index in part] for part in slices(whole)]
+        found = [
+            targets_of(part, self._recipe, self._old, learning.run_base, learning.run_teacher) for part in parts
+        ]
+        return [target for part in found for target in part]
+
+    def _taught(self, samples: Sequence[Sample]) -> list[int]:
+        """The tokens of each sample that targets are asked for, once for the base and once for the teacher."""
+        return [
+            len(one.response_ids) * (needs_base(self._objective.terms(one)) + bool(hints_of(one, self._recipe)))
+            for one in samples
+        ]
 
     def _backward(self, samples: list[Sample], targets: list[LocalTarget | None]) -> None:
         objective = self._objective

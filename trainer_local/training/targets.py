@@ -19,11 +19,11 @@ from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old, 
 from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import Row, images_under, row, row_of
-from openclaw_rl.trainer_local.training.distributions import Distribution, Likeliest, kept, likeliest
+from openclaw_rl.trainer_local.training.distributions import Distribution, Likeliest, bytes_kept, kept, likeliest
 
 TARGET_BYTES = 2 << 30
-"""Targets held in memory at once; samples beyond it are taught in further slices, whose targets are computed again
-each epoch where they are whole distributions.
+"""Bytes of targets held in memory at once. Samples beyond it are taught in further slices, whose targets are computed
+again each epoch where they are whole distributions.
 """
 
 Found = TypeVar("Found")
@@ -340,17 +340,23 @@ def _temperature(values: Sequence[float], lengths: Sequence[int], logits: Tensor
     return each.repeat_interleave(torch.tensor(lengths, device=logits.device))
 
 
-def slices(lengths: Sequence[int], vocab_size: int, target_bytes: int | None = None) -> list[list[int]]:
-    """Indices in runs whose targets (float32, full vocabulary) fit `target_bytes`; one alone may exceed it.
+def whole_size(vocab_size: int) -> int:
+    """Bytes of a distribution over the whole vocabulary, in single precision."""
+    return 4 * vocab_size
 
-    `lengths` are the answers' tokens of each sample, 0 where it has no target.
-    """
-    limit = TARGET_BYTES if target_bytes is None else target_bytes
+
+def kept_size(vocab_size: int, recipe: Recipe) -> int:
+    """Bytes that the target of an answer's token takes at most for each question, teacher or base."""
+    whole = bool(recipe.custom_loss) or (recipe.distillation == "topk" and recipe.topk_from == "student")
+    return whole_size(vocab_size) if whole else bytes_kept(vocab_size)
+
+
+def slices(sizes: Sequence[int]) -> list[list[int]]:
+    """Indices in runs whose `sizes`, in bytes, are at most `TARGET_BYTES` together; one alone may exceed it."""
     runs: list[list[int]] = [[]]
     total = 0
-    for index, length in enumerate(lengths):
-        size = 4 * vocab_size * length
-        if runs[-1] and total + size > limit:
+    for index, size in enumerate(sizes):
+        if runs[-1] and total + size > TARGET_BYTES:
             runs.append([])
             total = 0
         runs[-1].append(index)

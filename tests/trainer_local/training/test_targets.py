@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.training import distributions as distributions_module
 from openclaw_rl.trainer_local.training import targets
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.distributions import Likeliest
@@ -120,5 +121,17 @@ def test_of_large_vocabularies_only_the_likeliest_tokens_are_kept(monkeypatch: p
     assert second.base.ids[0].tolist() == [4, 5]
 
 
-def test_slices_hold_every_sample_once_and_fit() -> None:
-    assert targets.slices([3, 3, 0, 3, 9, 1], vocab_size=10, target_bytes=240) == [[0, 1, 2], [3], [4], [5]]
+def test_slices_hold_every_sample_once_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "TARGET_BYTES", 6)
+    assert targets.slices([3, 3, 0, 3, 9, 1]) == [[0, 1, 2], [3], [4], [5]]
+
+
+def test_targets_take_the_size_of_the_form_in_which_they_are_kept() -> None:
+    large = 151_936
+    assert targets.whole_size(large) == targets.kept_size(large, Recipe(custom_loss="loss.py:loss")) == 607_744
+    assert targets.kept_size(large, Recipe(distillation="topk", topk_from="student")) == 607_744
+    found = targets_of([replace(anchor(2), prompt_ids=[4])], Recipe(), {}, Table(MODEL), None)
+    assert found[0] is not None and isinstance(found[0].base, Tensor)
+    assert targets.kept_size(VOCABULARY, Recipe()) == found[0].base.nbytes / found[0].base.shape[0]
+    likeliest = distributions_module.likeliest(torch.zeros(1, large), distributions_module.LIKELIEST)
+    assert targets.kept_size(large, Recipe()) == likeliest.ids.nbytes + likeliest.log_probs.nbytes == 3072
