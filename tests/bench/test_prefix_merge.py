@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from bench.prefix_merge import conversation, main
+from bench.conversation import conversation
+from bench.prefix_merge import main
 
 
 def test_a_floating_context_keeps_prompts_from_continuing_each_other() -> None:
