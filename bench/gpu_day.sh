@@ -89,7 +89,7 @@ megatron() { # NAME SIZE, and what else bench.megatron_gpu takes
 # The card and the trainer's arithmetic: kernels for shared prefixes, the optimizer's moves, a step next to a CPU's.
 step_1() {
   on_cpu || try nvidia-smi
-  try "$python" -m pytest -q -o addopts= -p no:cacheprovider -p no:randomly -W ignore \
+  try "$python" -m pytest -q -o addopts= -p no:cacheprovider -W ignore \
     tests/real/test_prefix_cuda.py tests/trainer_local/training/test_optimizer.py
   megatron 1-bfloat16 $small --tokens $short --dtype bfloat16 --cases "LoRA;LoRA, recompute"
   megatron 1-float32 $small --tokens $short --dtype float32 --cases "LoRA, recompute"
@@ -178,15 +178,16 @@ kept_qwen3(pathlib.Path('$MODELS'), '$medium', device='$device', dtype=torch.bfl
 }
 
 # Wheels for a machine that reaches no index: downloaded here, for that machine's Python and x86-64, to be copied there.
-# They are what this project needs next to torch, transformers, peft, accelerate, triton, pytest and what these bring.
+# They are what this project and its tests need next to torch, transformers, peft and accelerate, and what these bring.
 wheels() {
-  local names pins platforms=() platform
-  names="cachetools httptools json5 msgspec openai distro jiter sniffio py3langid pydantic pydantic_core annotated-types"
-  names="$names typing-inspection renderers openai-harmony prime-pydantic-config pydantic-settings python-dotenv stamina"
-  names="$names tenacity starlette uvicorn pytest-asyncio gguf"
+  local name names pins platforms=() platform
+  names="annotated-types cachetools charset-normalizer distro gguf httptools hypothesis iniconfig jiter json5 msgspec"
+  names="$names openai openai-harmony pillow pluggy prime-pydantic-config prometheus-client py3langid pydantic"
+  names="$names pydantic_core pytest pytest-asyncio pytest-timeout renderers requests sniffio sortedcontainers stamina"
+  names="$names starlette tenacity tiktoken typing-inspection urllib3 uvicorn uvloop"
   pins=$(grep -h '^megatron-core==' tests/rigs/megatron_cpu/requirements.txt)
   for name in $names; do
-    pins="$pins $(grep -i "^$name==" constraints.txt)" || { echo "$name is not in constraints.txt" >&2; return 1; }
+    pins="$pins $(grep -i "^${name//[-_]/[-_]}==" constraints.txt)" || { echo "$name is not in constraints.txt" >&2; return 1; }
   done
   for platform in manylinux_2_28 manylinux_2_27 manylinux_2_24 manylinux_2_17 manylinux2014 manylinux1; do
     platforms+=(--platform "${platform}_x86_64")
