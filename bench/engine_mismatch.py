@@ -56,8 +56,11 @@ TRAINERS = {
 }
 MEAN, ROOT_MEAN_SQUARE = 0.02, 0.1
 """Limits in nats; the second is that of the audit (`audit_tolerance`)."""
-RATE = 1e-3
+RATE = 2e-3
+PASSES = 4
+"""Enough for a version to differ from the base in bfloat16."""
 LOAD_TOKENS = 64
+"""Tokens of an answer of a client that streams meanwhile."""
 
 
 @dataclass
@@ -83,8 +86,8 @@ class Comparison:
         # Ids at the end of a vocabulary are often special tokens.
         self._words = range(config["vocab_size"] * 3 // 4)
         self._prompt_tokens: int = options.prompt_tokens
-        one_pass = {"epochs": 1, "minibatches": 1, "learning_rate": RATE}
-        self._recipe: Recipe = METHODS["binary"].recipe(settings.learning.replace(**one_pass))
+        passes = {"epochs": PASSES, "minibatches": 1, "learning_rate": RATE}
+        self._recipe: Recipe = METHODS["binary"].recipe(settings.learning.replace(**passes))
 
     async def sample(self, version: int, *, tokens: int) -> Sample:
         """One answer, all of `tokens` tokens, with its logprobs. Raises `EngineError`."""
@@ -277,6 +280,7 @@ def checks_of(result: dict[str, Any]) -> list[Check]:
 def main() -> int:
     options = parser(__doc__)
     options.set_defaults(url=None, set=[])
+    options.add_argument("--data", type=Path, metavar="FOLDER", help="keep the engine's data and logs there")
     options.add_argument("--backend", choices=["embedded", "megatron"], default="megatron", help="engine to start")
     options.add_argument("--trainer", choices=list(TRAINERS), default="megatron")
     options.add_argument("--model", default=str(EMBEDDED_POLICY), help="folder of the policy; default: the tiny one")

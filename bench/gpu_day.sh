@@ -26,15 +26,16 @@ LIMIT=${LIMIT:-600} # seconds of a step
 OUT=${OUT:-$PWD/.cache/gpu_day/${device%%:*}}
 MODELS=${MODELS:-$PWD/.cache/gpu_day/models}
 mkdir -p "$OUT" "$MODELS"
+OUT=$(cd "$OUT" && pwd) MODELS=$(cd "$MODELS" && pwd)
 
 if [ "$device" = cpu ]; then
   small=tiny large=tiny medium=tiny short=256 lengths="256 512" long=512 longest=512
   turns="2 4" hinted=2 scale=40 publishes=1 seconds=5 clients=2 answers=4 tokens=16 prompt=32
-  repeats=1
+  repeats=1 quick="--set batch_size=2 --set epochs=2 --set rehearsals=2 --set anchors=1"
 else
   small=small large=4b medium=0.6b short=2048 lengths="8192 20480 32768" long=20480 longest=8192
   turns="8 16" hinted=8 scale=1 publishes=4 seconds=30 clients=8 answers=64 tokens=512 prompt=256
-  repeats=3
+  repeats=3 quick=""
 fi
 
 on_cpu() { [ "$device" = cpu ]; }
@@ -127,26 +128,29 @@ step_4() {
 
 # The whole service: the embedded engine serves from the device, Megatron-core trains there, clients stream.
 step_5() {
-  local folder port model=trainer_local/embedded/policy
-  folder=$(mktemp -d)
-  port=$("$python" -c 'from openclaw_rl.shared.process import claim_port; print(claim_port("127.0.0.1", 0, setting="engine_port"))')
-  "$python" -W ignore -m openclaw_rl.trainer_local.embedded.server --model $model --device "$device" --dtype float32 \
-    --port "$port" --checkpoints "$folder" --incremental-streaming-output >"$OUT/5-engine.log" 2>&1 &
+  local data=$OUT/5-service port model=$PWD/trainer_local/embedded/policy
+  rm -rf "$data"
+  port=$("$python" -c "from openclaw_rl.shared.process import claim_port
+print(claim_port('127.0.0.1', 0, setting='engine_port'))")
+  "$python" -W ignore -m openclaw_rl.trainer_local.embedded.server --model "$model" --device "$device" --port "$port" \
+    --dtype float32 --checkpoints "$data/checkpoints" --incremental-streaming-output >"$OUT/5-engine.log" 2>&1 &
   local engine=$!
-  bench 5-live serve_while_training --publishes $publishes --seconds $seconds --clients $clients \
-    --set backend=megatron --set "model=$PWD/$model" --set "engine_url=http://127.0.0.1:$port" \
-    --set "checkpoints=$folder" --set "device=${device%%:*}" --set rollout_gpus=0 --set actor_gpus=1
+  # shellcheck disable=SC2086
+  bench 5-live serve_while_training --publishes $publishes --seconds $seconds --clients $clients --data "$data" $quick \
+    --set backend=megatron --set "model=$model" --set "engine_url=http://127.0.0.1:$port" \
+    --set "device=${device%%:*}" --set rollout_gpus=0 --set actor_gpus=1
   kill $engine
   wait $engine
-  rm -rf "$folder"
 }
 
 # Serving next to the trainer: logprobs of decoding, of scoring and of training; adapters swapped under load.
 step_6() {
   local common="--trainer megatron --device $device --answers $answers --tokens $tokens --prompt-tokens $prompt"
+  common="$common --clients $clients"
   local lend=() why=""
+  rm -rf "$OUT"/6-embedded "$OUT"/6-sglang*/
   # shellcheck disable=SC2086
-  bench 6-embedded engine_mismatch $common --clients $clients --backend embedded
+  bench 6-embedded engine_mismatch $common --backend embedded --data "$OUT/6-embedded"
   if on_cpu && [ -x .cache/rigs/sglang/bin/python ]; then
     OPENCLAW_RL_SGLANG_COMMAND=$("$python" -c \
       'from tests.rigs.sglang_cpu import sglang_command; print(sglang_command("--lora-backend", "torch_native"))')
@@ -166,14 +170,14 @@ step_6() {
     return
   fi
   # shellcheck disable=SC2086
-  bench 6-sglang engine_mismatch $common --clients $clients --backend megatron "${lend[@]}"
+  bench 6-sglang engine_mismatch $common --backend megatron --data "$OUT/6-sglang" "${lend[@]}"
   on_cpu && return
   "$python" -c "
 import pathlib, torch
 from bench.random_model import kept_qwen3
 kept_qwen3(pathlib.Path('$MODELS'), '$medium', device='$device', dtype=torch.bfloat16)"
   # shellcheck disable=SC2086
-  bench 6-sglang-$medium engine_mismatch $common --clients $clients --backend megatron \
+  bench 6-sglang-$medium engine_mismatch $common --backend megatron --data "$OUT/6-sglang-$medium" \
     --model "$MODELS/$medium-bfloat16" "${lend[@]}"
 }
 

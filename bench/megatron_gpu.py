@@ -36,6 +36,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import torch
@@ -53,8 +54,10 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.megatron import rank as rank_module
 from openclaw_rl.trainer_local.megatron.forward import budget, plan
+from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.rank import RankLearning
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
+from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.model_shape import shape_of
 from openclaw_rl.trainer_local.training.batching import Row, row_of
@@ -65,7 +68,17 @@ CASES: dict[str, dict[str, Any]] = {
     "all weights, recompute, offload": {"lora": False, "recompute": True, "offload_optimizer": True},
     "all weights, recompute": {"lora": False, "recompute": True},
 }
-COLUMNS = ("case", "tokens/s", "turn tokens/s", "MFU", "pass s", "update s", "step s", "teacher s", "measuring s")
+COLUMNS: tuple[str, ...] = (
+    "case",
+    "tokens/s",
+    "turn tokens/s",
+    "MFU",
+    "pass s",
+    "update s",
+    "step s",
+    "teacher s",
+    "measuring s",
+)
 COLUMNS += ("peak GB", "reserved GB", "estimate GB")
 
 LIMITS = {
@@ -135,16 +148,12 @@ def estimate(settings: Settings) -> dict[str, int]:
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
     """Let models that are loaded in the block compute in `dtype`, whatever the device's own precision is."""
-    own = rank_module.RankWeights
 
-    def loaded(settings: Settings, group: Any, _: torch.dtype) -> Any:
-        return own(settings, group, dtype)
+    def loaded(settings: Settings, group: ProcessGroup, _: torch.dtype) -> RankWeights:
+        return RankWeights(settings, group, dtype)
 
-    rank_module.RankWeights = loaded  # type: ignore[assignment, misc]
-    try:
+    with patch.object(rank_module, "RankWeights", loaded):
         yield
-    finally:
-        rank_module.RankWeights = own  # type: ignore[misc]
 
 
 async def agreement(folder: Path, options: argparse.Namespace, dtype: torch.dtype) -> dict[str, float]:

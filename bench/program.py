@@ -47,6 +47,7 @@ def parser(description: str | None, *, needs_service: bool = False) -> argparse.
         options.add_argument(
             "--set", action="append", default=[], metavar="NAME=VALUE", help="setting of the service that is started"
         )
+        options.add_argument("--data", type=Path, metavar="FOLDER", help="keep the data and logs of that service there")
     return options
 
 
@@ -66,7 +67,9 @@ async def service(
     """
     if options.url is None:
         log.print("starting a service …")
-        async with own_service({**(settings or {}), **chosen_settings(options.set)}, only=only) as own:
+        async with own_service(
+            {**(settings or {}), **chosen_settings(options.set)}, keep=options.data, only=only
+        ) as own:
             log.print(f"it is ready at {own.url}")
             yield own
         return

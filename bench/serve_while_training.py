@@ -139,6 +139,8 @@ async def measure(options: argparse.Namespace) -> int:
         publishes = await hold(
             client, training, clients=options.clients, seconds=options.seconds, publishes=options.publishes
         )
+        if publishes < options.publishes:
+            log.print(await client.get("/rl/status"))
         mixed_version = await mixed(client, idle.turns + training.turns)
     phases = (idle, training)
     for failure in [failure for phase in phases for failure in phase.refused + phase.cut][:10]:
