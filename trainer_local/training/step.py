@@ -302,9 +302,7 @@ class _Minibatch:
         learning = self._learning
         whole = [whole_size(learning.vocab_size) * tokens for tokens in self._taught(run)]
         parts = [[run[index] for index in part] for part in slices(whole)]
-        found = [
-            targets_of(part, self._recipe, self._old, learning.run_base, learning.run_teacher) for part in parts
-        ]
+        found = [targets_of(part, self._recipe, self._old, learning.run_base, learning.run_teacher) for part in parts]
         return [target for part in found for target in part]
 
     def _taught(self, samples: Sequence[Sample]) -> list[int]:
