@@ -34,6 +34,8 @@ _CHAT = frozenset({"engine", "proxy"})
 _TURNS = ("engine", "judge", "hint", "teacher", "learner", "proxy")
 """The order in which processes that share a GPU are started."""
 TURN_SECONDS = 900.0
+CONTAINER_SECONDS = 40.0
+"""Time for an engine to end that `sglang_command` started: its controller may have to end a container too."""
 HEARTBEAT_SECONDS = 2.0
 POLL_SECONDS = 0.1
 
@@ -185,13 +187,14 @@ class Supervisor:
 
     async def _stop(self) -> None:
         """The proxy goes first, so that it can finish what it is saying while the engine is still there."""
+        for_containers = CONTAINER_SECONDS if self.settings.gpu.sglang_command else 0.0
         async with asyncio.TaskGroup() as group:
             for child in self.children:
                 if child.name != "engine":
-                    group.create_task(child.stop(10.0))
+                    group.create_task(child.stop(max(10.0, for_containers if child.name in self._engines else 0.0)))
         for child in self.children:
             if child.name == "engine":
-                await child.stop(5.0)
+                await child.stop(max(5.0, for_containers))
         for role in self.roles:
             self._card(role).unlink(missing_ok=True)
         for lock in self._locks:
