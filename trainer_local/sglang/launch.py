@@ -102,9 +102,13 @@ def container_name(settings: Settings, servers: Sequence[Server] = ()) -> str:
 
 def variables(settings: Settings) -> dict[str, str]:
     """Environment variables of SGLang. Its `/health` samples nothing: it would where nothing runs, which a server whose
-    memory is lent to the trainer must not.
+    memory is lent to the trainer must not. Its environment is not activated, and it looks for `ninja` on PATH when it
+    compiles kernels.
     """
-    return {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"} | sglang_variables(settings)
+    own = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"} | sglang_variables(settings)
+    if settings.gpu.sglang_command or not settings.gpu.sglang_python:
+        return own
+    return own | {"PATH": os.pathsep.join([str(Path(_python(settings)).parent), os.environ.get("PATH", os.defpath)])}
 
 
 def program(settings: Settings) -> list[str]:

@@ -202,9 +202,9 @@ def test_only_a_command_that_names_a_container_has_one_to_end() -> None:
 @pytest.mark.parametrize(
     ("line", "gpus", "found"),
     [
-        ("docker run --name {name} {env} --gpus \\\"device={gpus}\\\" sglang", 2, []),
+        ('docker run --name {name} {env} --gpus \\"device={gpus}\\" sglang', 2, []),
         ("docker run --name {name} {env} '--gpus=\"device={gpus}\",capabilities=utility' sglang", 2, []),
-        ("docker run --name {name} {env} --gpus \"device={gpus}\" sglang", 2, [(True, "comma")]),
+        ('docker run --name {name} {env} --gpus "device={gpus}" sglang', 2, [(True, "comma")]),
         ("docker run --name {name} {env} --gpus=device={gpus} sglang", 2, [(True, "comma")]),
         ("docker run --name {name} {env} --gpus device={gpus} sglang", 1, []),
         ("docker run --name {name} {env} --gpus all sglang", 2, []),
