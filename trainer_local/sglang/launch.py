@@ -6,6 +6,7 @@ runs one server, or several behind SGLang's router where there are more GPUs tha
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -29,6 +30,7 @@ from openclaw_rl.trainer_local.backend import (
 )
 from openclaw_rl.trainer_local.models.folder import quantization
 from openclaw_rl.trainer_local.placement.place import current_placement
+from openclaw_rl.trainer_local.sglang.container import with_variables
 from openclaw_rl.trainer_local.sglang.owner_client import card_path
 from openclaw_rl.trainer_local.sglang.versions import adapter_name, weights_label
 
@@ -38,11 +40,15 @@ _SERVER, _ROUTER = "sglang.launch_server", "sglang_router.launch_router"
 
 
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The programs to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for."""
+    """The programs to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for. `name`
+    begins the names of their containers, and `variables` are set in their environment.
+    """
 
     host: str = "127.0.0.1"
     port: int
     program: list[str]
+    name: str = "openclaw-rl"
+    variables: dict[str, str] = {}
     arguments: list[str] = []
     router: list[str] = []
     gpus: list[list[str]]
@@ -62,6 +68,8 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         host=settings.engine.host,
         port=settings.engine.port,
         program=program(settings),
+        name=container_name(settings, servers),
+        variables=variables(settings),
         arguments=arguments(settings, servers),
         router=router(settings) if len(gpus) > 1 else [],
         gpus=gpus,
@@ -84,15 +92,29 @@ def serving(servers: Sequence[Server]) -> list[list[str]]:
     return [[gpu.handle for gpu in server.gpus] for server in servers] or [[]]
 
 
+def container_name(settings: Settings, servers: Sequence[Server] = ()) -> str:
+    """The beginning of the names of the containers of `servers`: the same at each start, so that a container which was
+    left behind by a killed service is found, and another for each data folder and role.
+    """
+    folder = hashlib.blake2b(str(settings.serve.data.resolve()).encode(), digest_size=4).hexdigest()
+    return f"openclaw-rl-{folder}-{servers[0].role if servers else 'policy'}"
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """Environment variables of SGLang. Its `/health` samples nothing: it would where nothing runs, which a server whose
+    memory is lent to the trainer must not. Its environment is not activated, and it looks for `ninja` on PATH when it
+    compiles kernels.
+    """
+    own = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"} | sglang_variables(settings)
+    if settings.gpu.sglang_command or not settings.gpu.sglang_python:
+        return own
+    return own | {"PATH": os.pathsep.join([str(Path(_python(settings)).parent), os.environ.get("PATH", os.defpath)])}
+
+
 def program(settings: Settings) -> list[str]:
     """The command that starts SGLang, before its arguments."""
-    variables = [f"{name}={value}" for name, value in sglang_variables(settings).items()]
-    return [*(["env", *variables] if variables else []), *_program(settings)]
-
-
-def _program(settings: Settings) -> list[str]:
     if settings.gpu.sglang_command:
-        return [word.replace(_MODULE, _SERVER) for word in shlex.split(settings.gpu.sglang_command)]
+        return _given(settings, _SERVER)
     if not settings.gpu.sglang_python:
         raise ConfigError(
             "backend = megatron serves with SGLang, a program with an environment of its own. Install it there "
@@ -106,13 +128,19 @@ def _program(settings: Settings) -> list[str]:
 def router(settings: Settings) -> list[str]:
     """The command that starts the router, before its arguments."""
     if _MODULE in settings.gpu.sglang_command:
-        return [word.replace(_MODULE, _ROUTER) for word in shlex.split(settings.gpu.sglang_command)]
+        return _given(settings, _ROUTER)
     if settings.gpu.sglang_python:
         return [_python(settings), "-m", _ROUTER]
     raise ConfigError(
         "several SGLang servers need SGLang's router before them (pip install sglang-router): write python -m {module} "
         "in sglang_command, or name sglang_python too, or have one server take all GPUs (rollout_tensor_parallel = 0)"
     )
+
+
+def _given(settings: Settings, module: str) -> list[str]:
+    """`sglang_command` for one of SGLang's modules."""
+    words = [word.replace(_MODULE, module) for word in shlex.split(settings.gpu.sglang_command)]
+    return with_variables(words, variables(settings))
 
 
 def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
@@ -191,13 +219,12 @@ def filled(program: Sequence[str], arguments: Sequence[str], gpus: str) -> list[
     return line if any(_ARGUMENTS in part for part in program) else [*line, *arguments]
 
 
-def environment(gpus: Sequence[str], inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a server: its GPUs, and a `/health` that samples nothing (it does where nothing runs, which a
-    server whose memory is lent to the trainer must not).
-    """
-    variables = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "0"
-    return variables | ({VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"} if gpus else {})
+def environment(
+    gpus: Sequence[str], own: Mapping[str, str], inherited: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment of a server: its `own` variables and its GPUs."""
+    kept = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return kept | dict(own) | ({VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"} if gpus else {})
 
 
 def _python(settings: Settings) -> str:
