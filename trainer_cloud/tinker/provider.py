@@ -5,9 +5,11 @@ Facts that shape this file (the library's source, and the Tinker-compatible serv
 - A sampling client belongs to one set of weights. Publishing makes a new one next to the old, which keeps serving.
 - A text's first token has no logprob; some servers leave its place out, so logprobs are counted from the end.
 - Gradients are summed over all places. A place is masked by an advantage, or a weight, of 0.
-- The library tries every request again by itself for minutes, whatever happened to it. Twice is once too often for a
-  gradient: a server need not recognise the second. So requests of training go out once, and one whose answer was lost
-  leaves a client that is thrown away.
+- The library sends every request of training again by itself for minutes, under the sequence number that it had
+  (`training_client._run_fwd_bwd`: fixed before `execute_with_retries`). Tinker's own service orders requests by that
+  number and knows one that comes again. Other servers need not: SkyRL's counts it twice. There requests of training go
+  out once, and one whose answer was lost leaves a client that is thrown away.
+- An account without credit is an error at once; the library would wait an hour.
 - After a fatal error a training client refuses everything.
 - Its telemetry (figures and stack traces, to Tinker) is switched off.
 """
@@ -33,7 +35,7 @@ from openclaw_rl.trainer_cloud.client_training import ClientTraining
 from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampled, Scored
-from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, stop_retries
+from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, report_billing, stop_retries
 
 _START_SECONDS = 60.0
 _KEPT_SECONDS = 3600
@@ -163,7 +165,8 @@ class Tinker:
             **({"project_id": settings.cloud.tinker_project} if settings.cloud.tinker_project else {}),
         )
         holder = service.holder  # connects
-        if purpose == "training":
+        report_billing(holder)
+        if purpose == "training" and not preflight.is_tinkers_own(preflight.base_url(settings)):
             stop_retries(holder, settings.serve.request_timeout)
         return service
 
