@@ -17,13 +17,15 @@ _NORMS = ("grad_norm", "gradient_norm", "global_grad_norm")
 
 class ClientTraining:
     """The common part of both providers' `Training`: `client` is the library's, `types` its module of types. Subclasses
-    say how its futures are awaited.
+    say how its futures are awaited. `is_sparse`: several targets in each place are sent without the places that do not
+    count.
     """
 
-    def __init__(self, client: Any, types: Any, *, who: str) -> None:
+    def __init__(self, client: Any, types: Any, *, who: str, is_sparse: bool = False) -> None:
         self.client = client
         self._types = types
         self._who = who
+        self._is_sparse = is_sparse
 
     async def finish(self, given: Any, doing: str) -> Any:
         """The result of a future of the library. Raises `CloudError`."""
@@ -63,7 +65,12 @@ class ClientTraining:
         else:
             parts["logprobs"] = np.asarray(datum.logprobs, dtype=np.float32)
             parts["advantages"] = np.asarray(datum.advantages, dtype=np.float32)
-        tensors = {name: self._types.TensorData.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+        tensors = {
+            name: sparse(self._types, part, datum.lead)
+            if self._is_sparse and part.ndim == 2
+            else self._types.TensorData.from_numpy(np.ascontiguousarray(part))
+            for name, part in parts.items()
+        }
         text = self._types.ModelInput.from_ints([int(token) for token in datum.ids])
         return self._types.Datum(model_input=text, loss_fn_inputs=tensors)
 
@@ -83,7 +90,7 @@ class ClientTraining:
     def _logprobs(self, out: Mapping[str, Any], datum: Datum) -> NDArray[np.float32]:
         if "logprobs" not in out:
             raise CloudError(f"{self._who} gave no logprobs of a forward pass", "refused", undone=True)
-        found = np.asarray(out["logprobs"].data, dtype=np.float32)
+        found = np.asarray(out["logprobs"].to_numpy(), dtype=np.float32)
         if found.size != datum.targets.size:
             raise CloudError(
                 f"{found.size} logprobs came back for targets of shape {datum.targets.shape}: this server does not "
@@ -92,6 +99,21 @@ class ClientTraining:
                 undone=True,
             )
         return found.reshape(datum.targets.shape)
+
+
+def sparse(types: Any, values: NDArray[Any], lead: int) -> Any:
+    """Values `[T, K]` as a CSR tensor of the library's `types`: all of the rows from `lead` on, zeros too, and nothing
+    before.
+    """
+    rows, columns = values.shape
+    kept = rows - lead
+    return types.TensorData(
+        data=np.ascontiguousarray(values[lead:]).reshape(-1),
+        dtype="int64" if values.dtype.kind == "i" else "float32",
+        shape=[rows, columns],
+        sparse_crow_indices=[0] * lead + [columns * row for row in range(kept + 1)],
+        sparse_col_indices=list(range(columns)) * kept,
+    )
 
 
 def _metric(name: str) -> str:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openclaw_rl.shared.engine.wire import SamplingParams
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Scored
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Sampler, Scored
+from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
 
 class TorchSampler:
@@ -50,14 +51,16 @@ class TorchSampler:
 
 
 class TorchTraining:
-    """All weights of `model` in training. `passes` are those of every update."""
+    """All weights of `model` in training. `passes` are those of every update, `asked` the data of each forward pass."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.passes: list[Sequence[Pass]] = []
+        self.asked: list[Sequence[Datum]] = []
         self._optimizer: torch.optim.Optimizer | None = None
 
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        self.asked.append(data)
         with torch.no_grad():
             return [self._logprobs(datum).float().numpy() for datum in data]
 
@@ -119,6 +122,16 @@ class TorchTraining:
 
 def _log_probs(model: Any, ids: Sequence[int]) -> Tensor:
     return torch.log_softmax(model(input_ids=torch.tensor([list(ids)])).logits[0].float(), dim=-1)
+
+
+def torch_scorer(model: Any, served: Sampler | None = None, training: TorchTraining | None = None) -> Scorer:
+    """A scorer whose sampler and whose forward passes are of the model."""
+    own = training or TorchTraining(model)
+
+    async def ready() -> TorchTraining:
+        return own
+
+    return Scorer(ready, served or TorchSampler(model), scores_texts=True)
 
 
 def flat_gradient(model: Any) -> Tensor:

@@ -14,7 +14,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,10 @@ from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
 from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
 from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.retry import ProviderRetry
+from openclaw_rl.trainer_cloud.training.scorer import Scorer, TopLogprobs, TopLogprobsLimit
 from openclaw_rl.trainer_cloud.training.support import unsupported
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,8 @@ class CloudTrainer:
         self._retry = ProviderRetry(provider)
         self._cleanup = ArtifactCleanup(provider, settings)
         self._training: Training | None = None
-        self._base: Sampler | None = None
+        self._base: Training | None = None
+        self._top_logprobs = TopLogprobsLimit(provider.most_top_logprobs)
         self._origin: Pointer | None = None
         self._step = 0
         self._unsaved = False
@@ -169,7 +171,12 @@ class CloudTrainer:
         plan = objective.plan(recipe.epochs)
         if not plan.updates:
             return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
-        reserved: dict[Kind, int] = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
+        probed = self._probe_tokens(objective)
+        reserved: dict[Kind, int] = {
+            "prefill": probed + plan.scored + plan.forward,
+            "train": plan.trained,
+            "step": plan.updates,
+        }
         await self._cleanup.check()
         async with self._budget.spending("learning", reserved) as bill:
             training = await self._ready()
@@ -177,7 +184,7 @@ class CloudTrainer:
                 # The state that this step starts from must be there again should it fail.
                 self._origin = await self._save(training, weights=False)
             asked = time.perf_counter()
-            await self._learn_targets(objective, recipe)
+            top_logprobs = await self._learn_targets(objective, recipe)
             teaching = time.perf_counter() - asked
             same = {name: getattr(recipe, name) for name in Adam.__struct_fields__ if name != "learning_rate"}
             adam = Adam(learning_rate=recipe.rate(self._step), **same)
@@ -194,31 +201,53 @@ class CloudTrainer:
                 norms += [reported["gradient/norm"]] if "gradient/norm" in reported else []
                 known = await self._forward(training, objective)
             made = objective.plan(updates)
-            bill |= {"prefill": objective.scored_tokens + made.forward, "train": made.trained, "step": updates}
+            cached = top_logprobs.cached + objective.cached_tokens
+            prefill = top_logprobs.tokens + objective.scored_tokens + made.forward - cached
+            bill |= {"prefill": prefill, "cached": cached, "train": made.trained, "step": updates}
         metrics = {**objective.metrics(), **objective.drift(before, known), **reported}
         metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
         if norms:
             metrics["gradient/norm"] = sum(norms) / len(norms)
         return metrics
 
-    async def _learn_targets(self, objective: CloudObjective, recipe: Recipe) -> None:
+    def _probe_tokens(self, objective: CloudObjective) -> int:
+        """The tokens that are sent at most to learn how many likeliest tokens are reported."""
         wanted = objective.wanted_top_logprobs
-        top_logprobs = await self._provider.max_top_logprobs(wanted) if wanted else 0
-        if wanted and (impossible := unsupported(recipe, top_logprobs)):
-            raise self._retry.never(impossible)
-        if self._base is None:
-            self._base = await self._provider.sampler("")
-        base = live = self._base
-        if objective.needs_live and self._origin is not None:
-            live = await self._provider.sampler(
-                self._origin.sampler or (await self._save(await self._ready(), weights=True)).sampler
-            )
-        teacher: Sampler = base if recipe.teacher == "base" else live
+        length = len(objective.longest[0]) if wanted else 0
+        return 0 if not wanted or self._top_logprobs.is_known(wanted, length) else length
+
+    async def _learn_targets(self, objective: CloudObjective, recipe: Recipe) -> TopLogprobs:
+        base = live = await self._scorer("", self._base_training)
+        top_logprobs = TopLogprobs(0)
         self._sent_data = True
+        if wanted := objective.wanted_top_logprobs:
+            top_logprobs = await self._top_logprobs.find(base.served, *objective.longest, wanted)
+            if impossible := unsupported(recipe, top_logprobs.count):
+                raise self._retry.never(impossible)
+        if objective.needs_live and self._origin is not None:
+            path = self._origin.sampler or (await self._save(await self._ready(), weights=True)).sampler
+            live = await self._scorer(path, self._ready)
+        teacher = base if recipe.teacher == "base" else live
         try:
-            await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs)
+            await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs.count)
         except TrainerError as error:
             raise self._retry.never(str(error)) from error
+        return top_logprobs
+
+    async def _scorer(self, path: str, training: Callable[[], Awaitable[Training]]) -> Scorer:
+        """Scores under the weights at `path`, which `training` has too. Weights are sampled from where that takes no
+        others out of service.
+        """
+        served = await self._provider.sampler(path) if self._provider.several_versions else None
+        return Scorer(training, served, scores_texts=self._provider.scores_texts)
+
+    async def _base_training(self) -> Training:
+        """The base model, which the LoRA in training is before its first step."""
+        if self._origin is None:
+            return await self._ready()
+        if self._base is None:
+            self._base = await self._provider.base(rank=self._settings.learning.lora_rank)
+        return self._base
 
     async def _forward(self, training: Training, objective: CloudObjective) -> list[NDArray[np.float32]]:
         found = await training.forward(objective.asked())
@@ -258,11 +287,10 @@ class CloudTrainer:
         """Throw the client away: the next one continues from the last saved state. Steps that were not saved are lost
         with it; the learner saves every step, or undoes it.
         """
-        training, self._training, self._base = self._training, None, None
+        held, self._training, self._base = (self._training, self._base), None, None
         if self._unsaved:
             self._step, self._unsaved = (0 if self._origin is None else self._origin.step), False
-        if training is not None:
-            await training.close()
+        await asyncio.gather(*(training.close() for training in held if training is not None))
 
 
 def _check_samples(samples: Sequence[Sample], number: int) -> None:

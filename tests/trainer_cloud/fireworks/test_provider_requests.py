@@ -94,7 +94,7 @@ async def test_request_shape_of_a_state_and_of_resuming(shared: fireworks.Firewo
     again = await shared.resume(path, rank=8)
     loaded = types.LoadWeightsRequest.model_validate(front.posts("/api/v1/load_weights")[0].body)
     assert (loaded.path, loaded.optimizer) == (f"{ACCOUNT}/{RUN}/openclaw-rl-4-beef", True)
-    assert again.holds("accounts/a/trainingSessions/s/checkpoints/a/r/openclaw-rl-4-beef-0123abcd")
+    assert again.usable
     assert len(front.posts("/create_session")) == 1
 
 
@@ -137,7 +137,7 @@ async def test_request_shape_of_a_text_that_is_scored(shared: fireworks.Firework
     assert [len(row) for row in scored.top_logprobs] == [5, 5]
     with pytest.raises(CloudError, match="chosen"):
         await sampler.score(IDS, 2, chosen=np.ones((2, 1), dtype=np.int64))
-    assert await shared.max_top_logprobs(20) == 5
+    assert shared.most_top_logprobs == 5
 
 
 async def test_request_shape_of_the_base_model(shared: fireworks.Fireworks, front: Front) -> None:
@@ -247,13 +247,16 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
     again = await serving.sampler("")
     assert fake.snapshot.startswith("base-")
     await again.sample(IDS, SamplingParams(max_new_tokens=2))
-    # Nothing is loaded into the training endpoint: texts are scored by forward passes.
-    before = len(front.asked("POST", "/hot_load"))
-    scored = await (await dedicated.sampler("")).score(IDS, 2, chosen=np.array([[9], [10]], dtype=np.int64))
-    assert scored.logprobs == [-2.5, -4.5] and scored.chosen is not None
-    assert scored.chosen.tolist() == [[-3.5], [-5.5]]
-    assert len(front.asked("POST", "/hot_load")) == before
+    assert dedicated.most_top_logprobs == 0
     await serving.close()
+
+
+async def test_request_shape_of_the_base_model_that_scores(shared: fireworks.Fireworks, front: Front) -> None:
+    base = await shared.base(rank=8)
+    (made,) = front.posts("/api/v1/create_model")
+    assert _BaseOnlyCreateModelRequest.model_validate(made.body).base_only
+    (found,) = await base.forward([Datum(IDS[:-1], TARGETS)])
+    assert found.tolist() == [-0.5, -1.5, -2.5]
 
 
 async def test_request_shape_of_cleaning_up_machines(

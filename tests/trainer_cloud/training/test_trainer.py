@@ -170,8 +170,8 @@ async def test_before_a_batch_costs_anything_what_failed_is_tried_alone(
 async def test_settings_that_no_batch_can_be_trained_with_are_reported_for_good(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
+    provider.most_top_logprobs = 0
     trainer = build(policy, provider, tmp_path / "data")
-    provider.most = 0
     for recipe, words in ((Recipe(), "binary"), (Recipe(teacher="ema"), "moving average")):
         with pytest.raises(TrainerAway, match=words):
             await trainer.step([sample(1)], recipe)
@@ -311,7 +311,7 @@ async def test_restoring_sends_nothing(policy: Path, provider: TorchProvider, tm
 async def test_a_provider_without_likeliest_tokens_says_which_methods_work(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
-    provider.most = 0
+    provider.most_top_logprobs = 0
     trainer = build(policy, provider, tmp_path / "data")
     with pytest.raises(TrainerError, match="binary"):
         await trainer.step([sample(1)], Recipe())
