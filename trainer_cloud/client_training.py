@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.trainer_cloud.futures import submitted
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Updated
 
 _NORMS = ("grad_norm", "gradient_norm", "global_grad_norm")
 
@@ -34,11 +34,9 @@ class ClientTraining:
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
         if not data:
             return []
-        given = submitted(self.client.forward, [self._datum(one, "cross_entropy") for one in data], "cross_entropy")
-        answer = await self.finish(given, "a forward pass")
-        return [self._logprobs(out, one) for out, one in zip(answer.loss_fn_outputs, data, strict=True)]
+        return self._all_logprobs(await self.finish(self._forward(data), "a forward pass"), data)
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
         given = [
             submitted(
                 self.client.forward_backward,
@@ -49,13 +47,31 @@ class ClientTraining:
             for part in passes
         ]
         given.append(submitted(self.client.optim_step, self._adam(adam)))
+        given += [self._forward(after)] if after else []
         # All of them are awaited, whichever fails: an error that is not awaited is lost. The first has the reason.
-        answers = await asyncio.gather(*(self.finish(one, "a training step") for one in given), return_exceptions=True)
+        answers: list[Any] = await asyncio.gather(
+            *(self.finish(one, "a training step") for one in given), return_exceptions=True
+        )
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        metrics: Mapping[str, Any] = getattr(answers[-1], "metrics", None) or {}
-        return {_metric(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+        gradients, (step, *scored) = answers[: len(passes)], answers[len(passes) :]
+        metrics: Mapping[str, Any] = getattr(step, "metrics", None) or {}
+        reported = all("logprobs" in out for answer in gradients for out in answer.loss_fn_outputs)
+        return Updated(
+            {_metric(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)},
+            before=[self._all_logprobs(answer, part.data) for answer, part in zip(gradients, passes, strict=True)]
+            if reported
+            else (),
+            after=[logprobs for answer in scored for logprobs in self._all_logprobs(answer, after)],
+        )
+
+    def _forward(self, data: Sequence[Datum]) -> Any:
+        """The library's future of a forward pass."""
+        return submitted(self.client.forward, [self._datum(one, "cross_entropy") for one in data], "cross_entropy")
+
+    def _all_logprobs(self, answer: Any, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        return [self._logprobs(out, one) for out, one in zip(answer.loss_fn_outputs, data, strict=True)]
 
     def _datum(self, datum: Datum, loss: str) -> Any:
         parts: dict[str, Any] = {"target_tokens": np.asarray(datum.targets, dtype=np.int64)}

@@ -132,6 +132,17 @@ class Adam(msgspec.Struct, frozen=True):
     clip_grad: float
 
 
+class Updated(msgspec.Struct, frozen=True):
+    """The answer to an update: what the provider reports about the optimizer step (`gradient/norm`, if it does), and
+    logprobs of targets: `before` the step, of each pass for each datum, where the provider reports them, and `after` it
+    of the data that were asked about.
+    """
+
+    metrics: Mapping[str, float]
+    before: Sequence[Sequence[NDArray[np.float32]]] = ()
+    after: Sequence[NDArray[np.float32]] = ()
+
+
 class Training(Protocol):
     """One LoRA in training. Calls come one after the other. After a `CloudError` without `undone` its state is
     not known: it is thrown away, and training continues from the last saved state.
@@ -141,9 +152,9 @@ class Training(Protocol):
         """The logprobs of each datum's targets, `[T]` or `[T, K]`, without gradients."""
         ...
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
-        """Add up the gradients of the passes and make one optimizer step, all submitted together; what the provider
-        reports about it (`gradient/norm`, if it does).
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
+        """Add up the gradients of the passes, make one optimizer step, and a forward pass over `after` with the new
+        weights, all submitted together.
         """
         ...
 

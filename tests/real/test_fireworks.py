@@ -9,6 +9,7 @@ adapter.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,9 @@ async def test_weights_of_a_cross_entropy_move_an_answer(provider: fireworks.Fir
     training = await provider.train(rank=8, seed=1)
     before = (await logprobs(training)).sum()
     weights = np.ones(len(TARGETS), dtype=np.float32)
-    metrics = await training.update([Pass("cross_entropy", [Datum(IDS[:-1], TARGETS, weights)])], ADAM)
+    updated = await training.update([Pass("cross_entropy", [Datum(IDS[:-1], TARGETS, weights)])], ADAM)
     assert (await logprobs(training)).sum() > before + 0.1
-    assert metrics["gradient/norm"] > 0
+    assert updated.metrics["gradient/norm"] > 0
     await training.close()
 
 
@@ -180,7 +181,7 @@ async def test_base_and_live_are_scored_at_the_training_endpoint(provider: firew
     untouched = await logprobs(training)
     await step(training)
     path = await training.save_sampler("openclaw-rl-1-beef")
-    live, base = await _scorer(provider, path, training), await _scorer(provider, "", await provider.base(rank=8))
+    live, base = _scorer(provider, path, training), _scorer(provider, "", await provider.base(rank=8))
     assert (await live.score(IDS, 3)).logprobs == pytest.approx((await logprobs(training))[2:], abs=1e-6)
     assert (await base.score(IDS, 3)).logprobs == pytest.approx(untouched[2:], abs=1e-5)
     with pytest.raises(CloudError, match="several tokens in one place"):
@@ -188,11 +189,11 @@ async def test_base_and_live_are_scored_at_the_training_endpoint(provider: firew
     await training.close()
 
 
-async def _scorer(provider: fireworks.Fireworks, path: str, training: FireworksTraining) -> Scorer:
+def _scorer(provider: fireworks.Fireworks, path: str, training: FireworksTraining) -> Scorer:
     async def ready() -> FireworksTraining:
         return training
 
-    return Scorer(ready, await provider.sampler(path), scores_texts=provider.scores_texts)
+    return Scorer(ready, partial(provider.sampler, path), scores_texts=provider.scores_texts)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/forward_backward", "/api/v1/optim_step"])

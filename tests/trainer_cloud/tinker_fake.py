@@ -29,8 +29,9 @@ class TinkerFake:
     `samples` are the sampling requests, `tensors` the tensors of passes by name.
     """
 
-    def __init__(self, provider: TorchProvider, model: str) -> None:
+    def __init__(self, provider: TorchProvider, model: str, *, context: int = 4096) -> None:
         self.provider = provider
+        self.context = context
         self.ignores_last_n = False
         self.samples: list[types.SampleRequest] = []
         self.tensors: list[Mapping[str, pb.Tensor]] = []
@@ -48,7 +49,7 @@ class TinkerFake:
             now(self.provider.delete(f"tinker://{run}/{kind}/{file}"))
             return Answer(status=204, raw=b"")
         if name == "get_server_capabilities":
-            return Answer({"supported_models": [{"model_name": self._model, "max_context_length": 8192}]})
+            return Answer({"supported_models": [{"model_name": self._model, "max_context_length": self.context}]})
         if name == "create_session":
             return Answer(_plain(types.CreateSessionResponse(session_id=f"session-{len(self._results)}")))
         if name == "create_sampling_session":
@@ -187,8 +188,8 @@ class TinkerFake:
         given = types.OptimStepRequest.model_validate(body).optim_params
         assert isinstance(given, types.AdamParams)
         adam = Adam(given.learning_rate, given.beta1, given.beta2, given.eps, given.weight_decay, given.grad_clip_norm)
-        metrics = now(self._trainings[body["model_id"]].update(self._passes.pop(body["model_id"], []), adam))
-        return Answer({"metrics": {"grad_norm": metrics["gradient/norm"]}})
+        updated = now(self._trainings[body["model_id"]].update(self._passes.pop(body["model_id"], []), adam))
+        return Answer({"metrics": {"grad_norm": updated.metrics["gradient/norm"]}})
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:

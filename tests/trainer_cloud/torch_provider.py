@@ -10,7 +10,7 @@ import asyncio
 import copy
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.trainer_cloud.pointer import Pointer
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored, Updated
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
 
 
@@ -78,17 +78,22 @@ class KeptTraining(TorchTraining):
         super().__init__(model)
         self._provider = provider
         self.closed = False
+        self.waits: list[str] = []
+        """What was waited for, one after the other."""
 
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        self.waits.append("forward")
         self._provider.fail("forward")
         return await super().forward(data)
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
+        waits = [*self.waits, "update"]
         self._provider.fail("update")
-        metrics = await super().update(passes, adam)
+        updated = await super().update(passes, adam, after=after)
+        self.waits = waits
         self._provider.updates += 1
         self._provider.fail("updated")
-        return metrics
+        return updated
 
     async def save_state(self, name: str) -> str:
         self._provider.fail("save_state")

@@ -6,7 +6,7 @@ places, logprobs at temperature 1 in float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openclaw_rl.shared.engine.wire import SamplingParams
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Sampler, Scored
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Sampler, Scored, Updated
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
 
@@ -64,7 +64,9 @@ class TorchTraining:
         with torch.no_grad():
             return [self._logprobs(datum).float().numpy() for datum in data]
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
+        with torch.no_grad():
+            before = [[self._logprobs(datum).float().numpy() for datum in part.data] for part in passes]
         gradient = self.gradient(passes)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), adam.clip_grad)
         self._optimizer = self._optimizer or torch.optim.AdamW(
@@ -75,7 +77,7 @@ class TorchTraining:
             weight_decay=adam.weight_decay,
         )
         self._optimizer.step()
-        return {"gradient/norm": float(gradient.norm())}
+        return Updated({"gradient/norm": float(gradient.norm())}, before, await self.forward(after) if after else [])
 
     async def save_state(self, name: str) -> str:
         raise NotImplementedError
@@ -131,7 +133,10 @@ def torch_scorer(model: Any, served: Sampler | None = None, training: TorchTrain
     async def ready() -> TorchTraining:
         return own
 
-    return Scorer(ready, served or TorchSampler(model), scores_texts=True)
+    async def sampler() -> Sampler:
+        return served or TorchSampler(model)
+
+    return Scorer(ready, sampler, scores_texts=True)
 
 
 def flat_gradient(model: Any) -> Tensor:

@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.client_training import ClientTraining
 from openclaw_rl.trainer_cloud.fireworks.sdk import Leash, library, to_cloud_error
 from openclaw_rl.trainer_cloud.futures import finished, in_thread, submitted
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Pass
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Updated
 
 _CLOSE_SECONDS = 5.0
 _LONGEST_LABEL = 54  # the SDK adds "-" and eight digits, and a label has 63 characters at most
@@ -53,10 +53,10 @@ class FireworksTraining(ClientTraining):
             load = above.load_state_with_optimizer
         await self.finish(submitted(load, reference), f"loading {reference}")
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
         # No answer shows that a step did not happen: after an error its state is not known.
         try:
-            return await super().update(passes, adam)
+            return await super().update(passes, adam, after=after)
         except BaseException as error:
             self._leash.cut = True
             if isinstance(error, CloudError):

@@ -99,6 +99,7 @@ class CloudObjective:
         self.scored_tokens = self.cached_tokens = 0
         """Tokens that `learn_targets` has sent to be scored, and those of them that the provider had in its cache."""
         self._goal: float | None = None
+        self._sent: list[int] = []
 
     @property
     def wanted_top_logprobs(self) -> int:
@@ -155,6 +156,17 @@ class CloudObjective:
         ]
         self._goal = loss_to_reach(self._recipe, float(torch.cat(distances).mean()) if distances else None)
 
+    def at_sampling(self) -> list[NDArray[np.float32]] | None:
+        """The logprobs of what was `asked` as they were when the answers were sampled; `None` where more is asked than
+        the sampled tokens. If the policy before the step is the one that sampled them, they are its logprobs.
+        """
+        if any(terms - POLICY for terms in self._terms):
+            return None
+        return [
+            text.padded(np.asarray(sample.logprobs, dtype=np.float32), np.float32)
+            for text, sample in zip(self._texts, self._samples, strict=True)
+        ]
+
     def asked(self) -> list[Datum]:
         """The data that the trainer's forward has to score before each update: each sample's sampled tokens `[T]`, or
         in the first of 1 + K columns `[T, 1 + K]`.
@@ -168,6 +180,7 @@ class CloudObjective:
         finite.
         """
         now = [self._answer(index, values) for index, values in enumerate(known)]
+        self._sent = []
         if len(now) != len(self._texts):
             raise TrainerError(f"the provider scored {len(now)} of {len(self._texts)} texts: no step was made")
         self._old = self._old or [values[:, 1:] for values in now]
@@ -186,7 +199,18 @@ class CloudObjective:
             Pass(self._loss, [one for one in sampled if np.any(one.advantages)], self._config()),
             Pass("cross_entropy", [one for one in chosen if np.any(one.weights)]),
         ]
+        places = [index for index, terms in enumerate(self._terms) if terms & POLICY]
+        self._sent = [place for place, one in zip(places, sampled, strict=True) if np.any(one.advantages)]
         return [one for one in found if one.data]
+
+    def corrected(self, known: Sequence[NDArray[Any]], before: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
+        """`known`, for which logprobs `at_sampling` were taken, with those of the policy before the step in their place
+        where the gradient passes of the last `passes` report them.
+        """
+        found = list(known)
+        for place, values in zip(self._sent, before[0] if before else (), strict=bool(before)):
+            found[place] = values
+        return found
 
     @property
     def is_taught(self) -> bool:

@@ -75,17 +75,31 @@ class JoinedForward:
 
 
 class Scorer:
-    """Scores texts under the weights that `training` gives and `served`, where there is one, samples from.
-    `scores_texts`: whether `served` scores a text's own tokens, else a forward pass does.
+    """Scores texts under the weights that `training` gives for forward passes and `served` (`None` where there is none)
+    to sample from; both are asked when they are needed. `scores_texts`: whether the sampler scores a text's own tokens,
+    else a forward pass does.
     """
 
     def __init__(
-        self, training: Callable[[], Awaitable[Training]], served: Sampler | None, *, scores_texts: bool
+        self,
+        training: Callable[[], Awaitable[Training]],
+        served: Callable[[], Awaitable[Sampler]] | None,
+        *,
+        scores_texts: bool,
     ) -> None:
-        self.served = served
         self._forward = JoinedForward(training)
+        self._served = served
+        self._sampler: Sampler | None = None
+        self._making = asyncio.Lock()
         self._scores_texts = scores_texts and served is not None
         self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def sampler(self) -> Sampler | None:
+        """The sampler of the weights, if there is one. Raises `CloudError`."""
+        async with self._making:
+            if self._sampler is None and self._served is not None:
+                self._sampler = await self._served()
+            return self._sampler
 
     async def score(
         self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
@@ -101,9 +115,10 @@ class Scorer:
         return msgspec.structs.replace(rest[0], top_logprobs=first.top_logprobs, cached=first.cached) if rest else first
 
     async def _served_score(self, ids: Sequence[int], start: int, top_logprobs: int) -> Scored:
-        assert self.served is not None, "likeliest tokens are asked for where a sampler reports them"
+        sampler = await self.sampler()
+        assert sampler is not None, "likeliest tokens are asked for where a sampler reports them"
         async with self._gate:
-            return await self.served.score(ids, start, top_logprobs=top_logprobs)
+            return await sampler.score(ids, start, top_logprobs=top_logprobs)
 
     async def _forward_score(self, ids: Sequence[int], start: int, chosen: NDArray[np.int64] | None) -> Scored:
         targets = np.asarray(ids[1:], dtype=np.int64)

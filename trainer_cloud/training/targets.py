@@ -222,8 +222,8 @@ class TargetQueries:
 
 
 class TokenPlan(msgspec.Struct, frozen=True):
-    """Tokens of a step of `updates` optimizer steps: `scored` for targets at most, `forward` before each and after the
-    last, `trained`. All 0 where nothing trains.
+    """Tokens of a step of `updates` optimizer steps: `scored` for targets at most, `forward` before the first and after
+    each, `trained`. All 0 where nothing trains.
     """
 
     scored: int = 0

@@ -5,6 +5,7 @@ the endpoint of each request, and artifacts left on the list.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +151,7 @@ async def test_likeliest_tokens_are_asked_of_what_is_served_and_all_else_of_a_tr
     async def ready() -> FireworksTraining:
         return training
 
-    scorer = Scorer(ready, await shared.sampler(path), scores_texts=shared.scores_texts)
+    scorer = Scorer(ready, partial(shared.sampler, path), scores_texts=shared.scores_texts)
     assert (await scorer.score(IDS, 2)).logprobs == [-1.5, -2.5] and not front.posts(COMPLETIONS)
     listed = await scorer.score(IDS, 2, top_logprobs=3)
     assert listed.logprobs == [-1.0, -2.0] and [len(row) for row in listed.top_logprobs] == [3, 3]

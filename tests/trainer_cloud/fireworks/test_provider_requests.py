@@ -60,14 +60,17 @@ async def test_request_shape_of_a_lora_and_of_a_step(shared: fireworks.Fireworks
     known = np.array([-1.0, -2.0, -3.0], dtype=np.float32)
     advantages = np.array([0.0, 0.5, 0.5], dtype=np.float32)
     both = np.stack([TARGETS, TARGETS + 1], axis=1)
-    metrics = await training.update(
+    updated = await training.update(
         [
             Pass("ppo", [Datum(IDS[:-1], TARGETS, None, known, advantages)], {"clip_low_threshold": 0.7}),
             Pass("cross_entropy", [Datum(IDS[:-1], both, np.ones((3, 2), dtype=np.float32))]),
         ],
         ADAM,
+        after=[Datum(IDS[:-1], TARGETS)],
     )
-    assert metrics == {"gradient/norm": 2.0}
+    assert updated.metrics == {"gradient/norm": 2.0}
+    assert [one.tolist() for one in updated.after] == [[-0.5, -1.5, -2.5]]
+    assert [one.shape for part in updated.before for one in part] == [(3,), (3, 2)]
     first, second = (sent.body["forward_backward_input"] for sent in front.posts("/api/v1/forward_backward"))
     assert (first["loss_fn"], first["loss_fn_config"]) == ("ppo", {"clip_low_threshold": 0.7})
     inputs = first["data"][0]["loss_fn_inputs"]
@@ -77,8 +80,9 @@ async def test_request_shape_of_a_lora_and_of_a_step(shared: fireworks.Fireworks
     (stepped,) = front.posts("/api/v1/optim_step")
     adam = types.OptimStepRequest.model_validate(stepped.body).adam_params
     assert (adam.learning_rate, adam.beta1, adam.beta2, adam.eps, adam.grad_clip_norm) == (1e-3, 0.9, 0.95, 1e-12, 1.0)
-    order = [sent.body["seq_id"] for sent in [*front.posts("/forward_backward"), *front.posts("/optim_step")]]
-    assert order == [1, 2, 3]
+    ends = ("/forward_backward", "/optim_step", "/forward")
+    order = [sent.body["seq_id"] for end in ends for sent in front.posts(end)]
+    assert order == [1, 2, 3, 4]
 
 
 async def test_request_shape_of_several_candidates_in_one_place(shared: fireworks.Fireworks) -> None:

@@ -47,7 +47,10 @@ async def test_the_tokens_of_a_text_are_scored_where_it_costs_less(world: World,
     async def ready() -> TorchTraining:
         return training
 
-    found = await Scorer(ready, served, scores_texts=scores_texts).score(IDS, START)
+    async def sampler() -> TorchSampler:
+        return served
+
+    found = await Scorer(ready, sampler, scores_texts=scores_texts).score(IDS, START)
     assert found.logprobs == pytest.approx((await TorchSampler(world.base).score(IDS, START)).logprobs, abs=1e-6)
     assert (len(served.asked), len(training.asked)) == ((1, 0) if scores_texts else (0, 1))
 
