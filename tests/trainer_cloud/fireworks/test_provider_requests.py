@@ -60,14 +60,17 @@ async def test_request_shape_of_a_lora_and_of_a_step(shared: fireworks.Fireworks
     known = np.array([-1.0, -2.0, -3.0], dtype=np.float32)
     advantages = np.array([0.0, 0.5, 0.5], dtype=np.float32)
     both = np.stack([TARGETS, TARGETS + 1], axis=1)
-    metrics = await training.update(
+    updated = await training.update(
         [
             Pass("ppo", [Datum(IDS[:-1], TARGETS, None, known, advantages)], {"clip_low_threshold": 0.7}),
             Pass("cross_entropy", [Datum(IDS[:-1], both, np.ones((3, 2), dtype=np.float32))]),
         ],
         ADAM,
+        after=[Datum(IDS[:-1], TARGETS)],
     )
-    assert metrics == {"gradient/norm": 2.0}
+    assert updated.metrics == {"gradient/norm": 2.0}
+    assert [one.tolist() for one in updated.after] == [[-0.5, -1.5, -2.5]]
+    assert [one.shape for part in updated.before for one in part] == [(3,), (3, 2)]
     first, second = (sent.body["forward_backward_input"] for sent in front.posts("/api/v1/forward_backward"))
     assert (first["loss_fn"], first["loss_fn_config"]) == ("ppo", {"clip_low_threshold": 0.7})
     inputs = first["data"][0]["loss_fn_inputs"]
@@ -77,8 +80,9 @@ async def test_request_shape_of_a_lora_and_of_a_step(shared: fireworks.Fireworks
     (stepped,) = front.posts("/api/v1/optim_step")
     adam = types.OptimStepRequest.model_validate(stepped.body).adam_params
     assert (adam.learning_rate, adam.beta1, adam.beta2, adam.eps, adam.grad_clip_norm) == (1e-3, 0.9, 0.95, 1e-12, 1.0)
-    order = [sent.body["seq_id"] for sent in [*front.posts("/forward_backward"), *front.posts("/optim_step")]]
-    assert order == [1, 2, 3]
+    ends = ("/forward_backward", "/optim_step", "/forward")
+    order = [sent.body["seq_id"] for end in ends for sent in front.posts(end)]
+    assert order == [1, 2, 3, 4]
 
 
 async def test_request_shape_of_several_candidates_in_one_place(shared: fireworks.Fireworks) -> None:
@@ -94,7 +98,7 @@ async def test_request_shape_of_a_state_and_of_resuming(shared: fireworks.Firewo
     again = await shared.resume(path, rank=8)
     loaded = types.LoadWeightsRequest.model_validate(front.posts("/api/v1/load_weights")[0].body)
     assert (loaded.path, loaded.optimizer) == (f"{ACCOUNT}/{RUN}/openclaw-rl-4-beef", True)
-    assert again.holds("accounts/a/trainingSessions/s/checkpoints/a/r/openclaw-rl-4-beef-0123abcd")
+    assert again.usable
     assert len(front.posts("/create_session")) == 1
 
 
@@ -137,7 +141,7 @@ async def test_request_shape_of_a_text_that_is_scored(shared: fireworks.Firework
     assert [len(row) for row in scored.top_logprobs] == [5, 5]
     with pytest.raises(CloudError, match="chosen"):
         await sampler.score(IDS, 2, chosen=np.ones((2, 1), dtype=np.int64))
-    assert await shared.max_top_logprobs(20) == 5
+    assert shared.most_top_logprobs == 5
 
 
 async def test_request_shape_of_the_base_model(shared: fireworks.Fireworks, front: Front) -> None:
@@ -247,13 +251,16 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
     again = await serving.sampler("")
     assert fake.snapshot.startswith("base-")
     await again.sample(IDS, SamplingParams(max_new_tokens=2))
-    # Nothing is loaded into the training endpoint: texts are scored by forward passes.
-    before = len(front.asked("POST", "/hot_load"))
-    scored = await (await dedicated.sampler("")).score(IDS, 2, chosen=np.array([[9], [10]], dtype=np.int64))
-    assert scored.logprobs == [-2.5, -4.5] and scored.chosen is not None
-    assert scored.chosen.tolist() == [[-3.5], [-5.5]]
-    assert len(front.asked("POST", "/hot_load")) == before
+    assert dedicated.most_top_logprobs == 0
     await serving.close()
+
+
+async def test_request_shape_of_the_base_model_that_scores(shared: fireworks.Fireworks, front: Front) -> None:
+    base = await shared.base(rank=8)
+    (made,) = front.posts("/api/v1/create_model")
+    assert _BaseOnlyCreateModelRequest.model_validate(made.body).base_only
+    (found,) = await base.forward([Datum(IDS[:-1], TARGETS)])
+    assert found.tolist() == [-0.5, -1.5, -2.5]
 
 
 async def test_request_shape_of_cleaning_up_machines(
