@@ -1,236 +1,390 @@
-"""Compare the Megatron-core trainer on one NVIDIA GPU with the CPU, and measure its speed.
+"""Compare the Megatron-core trainer on one NVIDIA GPU with the CPU, and measure its speed and memory.
 
-    python -m bench.megatron_gpu [--size 4b] [--tokens 8192] [--repeats 3] [--device cuda:0] [--json] [--save FILE]
+    python -m bench.megatron_gpu [--size 4b] [--tokens 8192] [--turns 8 --floating] [--method binary]
+        [--cases "LoRA;LoRA, recompute"] [--device cuda:0] [--dtype bfloat16] [--keep FOLDER] [--profile FOLDER]
+        [--repeats 3] [--no-agreement] [--json] [--save FILE]
 
-First, loss and logprobs of a small random model are compared between the CPU in single precision and the device in its
-own precision. Then a random Qwen3 of the given size is trained on sequences of `--tokens` tokens, an eighth of them
-answers: LoRA and all weights, with the options that fit the memory of one card. `tokens/s` and `MFU` are of one pass:
-forward, backward, and the optimizer's step. `step` is a whole step of the trainer, with measurements before and after.
-Memory is the peak allocation of tensors.
+First, a small random model makes a step on the CPU in single precision and on the device in `--dtype`: logprobs, loss
+and gradients are compared. Then a random Qwen3 of the given size is trained: LoRA and all weights, with the options
+that fit the memory of one card. The batch is one sequence of `--tokens` tokens, an eighth of them the answer, or with
+`--turns` a conversation of OpenClaw's shape (`bench.conversation`) whose longest turn has so many.
 
-Model FLOPs exclude recomputation: 2 per weight and token forward, 2 backward, 2 more if the weight has a gradient, and
-causal attention. MFU is their rate relative to `--peak` TFLOP/s (989 for an H100's dense bfloat16). Requires
-megatron-core; `--size tiny --device cpu` runs anywhere.
+A pass is forward, backward and the optimizer's step. `tokens/s` counts the tokens that enter the model in it, each
+shared prefix once; `turn tokens/s` counts all tokens of all turns. A step is a pass, the teacher's targets and
+measurements before and after. Model FLOPs exclude recomputation: 2 per weight and token forward, 2 backward, 2 more if
+the weight has a gradient, and attention to earlier tokens. MFU is their rate relative to `--peak` TFLOP/s (989 for an
+H100's dense bfloat16); there is none where the optimizer's state crosses the bus. `peak` is the most memory that
+tensors take in a step, `reserved` the most that torch's allocator takes for them, `estimate` the trainer's memory by
+`trainer_local.placement.memory`, without CUDA's own.
+
+The exit code is 1 if a limit is passed: of the comparison in `LIMITS`, and 15 % between reserved memory and an estimate
+of at least 2 GiB. Requires megatron-core; `--size tiny --device cpu` runs anywhere.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import math
+import re
 import resource
 import sys
 import tempfile
-import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import torch
 
+from bench.checks import Check, as_json, verdict
+from bench.conversation import HINT, batch, conversation, scale_for
 from bench.program import log, parser, report, run
-from bench.random_model import even_sample, write_qwen3
+from bench.random_model import SIZES, even_sample, kept_qwen3, qwen3_shape, write_qwen3
+from bench.trainer_watch import StepWatch, answer_logprobs, out_of_memory, relative_difference, stopwatch
+from openclaw_rl.learner.methods import METHODS
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_local.megatron.forward import run_packed
+from openclaw_rl.trainer_local.megatron import rank as rank_module
+from openclaw_rl.trainer_local.megatron.forward import budget, plan
 from openclaw_rl.trainer_local.megatron.rank import RankLearning
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
-from openclaw_rl.trainer_local.training.batching import row
-
-SIZES: dict[str, dict[str, int]] = {
-    "tiny": {"hidden": 64, "layers": 2, "heads": 4, "groups": 2, "head": 16, "wide": 128, "words": 512},
-    "small": {"hidden": 256, "layers": 4, "heads": 8, "groups": 4, "head": 32, "wide": 768, "words": 4096},
-    "0.6b": {"hidden": 1024, "layers": 28, "heads": 16, "groups": 8, "head": 128, "wide": 3072, "words": 151936},
-    "4b": {"hidden": 2560, "layers": 36, "heads": 32, "groups": 8, "head": 128, "wide": 9728, "words": 151936},
-    "8b": {"hidden": 4096, "layers": 36, "heads": 32, "groups": 8, "head": 128, "wide": 12288, "words": 151936},
-}
-"""Qwen3 models, all with tied embeddings."""
-
+from openclaw_rl.trainer_local.placement import memory
+from openclaw_rl.trainer_local.placement.model_shape import shape_of
+from openclaw_rl.trainer_local.training.batching import Row, row_of
 
 CASES: dict[str, dict[str, Any]] = {
-    "LoRA": {"lora": True},
+    "LoRA": {"lora": True, "recompute": False},
     "LoRA, recompute": {"lora": True, "recompute": True},
     "all weights, recompute, offload": {"lora": False, "recompute": True, "offload_optimizer": True},
     "all weights, recompute": {"lora": False, "recompute": True},
 }
-RECIPE = Recipe(method="binary", distillation="none", rewards="all", epochs=1, learning_rate=1e-5)
-COLUMNS = ("case", "tokens/s", "MFU", "pass s", "step s", "memory GB")
+COLUMNS = ("case", "tokens/s", "turn tokens/s", "MFU", "pass s", "update s", "step s", "teacher s", "measuring s")
+COLUMNS += ("peak GB", "reserved GB", "estimate GB")
+
+LIMITS = {
+    torch.bfloat16: {"logprobs": 0.02, "loss": 0.02, "gradients": 4e-2},
+    torch.float32: {"logprobs": 1e-3, "loss": 1e-3, "gradients": 1e-2},
+}
+"""Limits of the comparison with single precision on a CPU: mean |Δ| of the logprobs in nats, relative differences of
+the loss and of all gradients together. Computing in bfloat16 on the same CPU already moves the gradients of the small
+model by 2.1e-2, and those of the tiny one by 1.0e-2.
+"""
+MEMORY_LIMIT = 0.15
+LEAST_ESTIMATE = 2 * GIB
+"""Below it, work space and the allocator's granularity outweigh what the estimate counts."""
+
+RATE = 1e-5
+KERNELS = 30
+TRAINING = ("backward", "clip", "update")
+"""Methods of `RankLearning` that make a pass."""
 
 
-def shape(size: str) -> dict[str, Any]:
-    """The fields of `Qwen3Config` for a size."""
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
-    fields = dict(zip((*names, "intermediate_size", "vocab_size"), SIZES[size].values(), strict=True))
-    rope = {"rope_type": "default", "rope_theta": 1_000_000.0}
-    return {**fields, "max_position_embeddings": 40960, "tie_word_embeddings": True, "rope_parameters": rope}
-
-
-def samples(size: str, tokens: int, count: int) -> list[Sample]:
-    """Build turns of `tokens` tokens with rewards; an eighth of the tokens is the answer."""
+def straight(size: str, tokens: int, method: str) -> list[Sample]:
+    """One turn of `tokens` tokens with a reward and, where the method wants one, a hint; an eighth is the answer."""
     draw = Random(0)
     words, answer = SIZES[size]["words"], max(1, tokens // 8)
-    return [
-        even_sample(
-            f"turn-{number}",
-            prompt=[draw.randrange(words) for _ in range(tokens - answer)],
-            answer=[draw.randrange(words) for _ in range(answer)],
-            logprob=-math.log(words),  # near the random model's, or the loss would be clipped
-            reward=1.0 if number % 2 else -1.0,
-        )
-        for number in range(count)
-    ]
+    prompt, said, hint = ([draw.randrange(words) for _ in range(n)] for n in (tokens - answer, answer, HINT))
+    hints = [[*prompt[:-1], *hint, prompt[-1]]] if METHODS[method].hints != "none" else []
+    fields = {"reward": 1.0, "explicit": True, "hint": "a hint" if hints else None, "hinted_prompts": hints}
+    # A logprob near the random model's, or the loss would be clipped.
+    return [even_sample("turn", prompt, said, -math.log(words), turn_id="turn", **fields)]
 
 
-def flops(size: str, tokens: int, answers: int, trained: bool) -> float:
-    """Model FLOPs of a pass over one sequence."""
+def batch_of(options: argparse.Namespace) -> list[Sample]:
+    """The batch of the cases."""
+    if options.turns == 1:
+        return straight(options.size, options.tokens, options.method)
+    scale = scale_for(options.tokens, options.turns, floating=options.floating)
+    words = SIZES[options.size]["words"]
+    return batch(options.turns, scale, method=options.method, floating=options.floating, vocabulary=words)
+
+
+def recipe_of(settings: Settings) -> Recipe:
+    """One pass of the settings' method over the whole batch."""
+    one_pass = {"epochs": 1, "minibatches": 1, "learning_rate": RATE}
+    return METHODS[settings.learning.method].recipe(settings.learning.replace(**one_pass))
+
+
+def flops(size: str, packed: int, pairs: int, answers: int, *, trained: bool) -> float:
+    """Model FLOPs of a pass over `packed` tokens, which attend to `pairs` tokens in all; `answers` of them have logits.
+    `trained`: all weights have gradients.
+    """
     sizes = SIZES[size]
     queries, keys = sizes["heads"] * sizes["head"], sizes["groups"] * sizes["head"]
     layer = sizes["hidden"] * (2 * queries + 2 * keys + 3 * sizes["wide"])
     times = 6 if trained else 4
-    attention = sizes["layers"] * 6 * 2 * queries * tokens * tokens / 2  # scores and values, forward and twice back
+    attention = sizes["layers"] * 6 * 2 * queries * pairs  # scores and values, forward and twice back
     head = times * sizes["hidden"] * sizes["words"] * answers
-    return times * sizes["layers"] * layer * tokens + attention + head
+    return times * sizes["layers"] * layer * packed + attention + head
 
 
-def logprobs(trainer: MegatronTrainer, turns: list[Sample]) -> torch.Tensor:
-    """Logprobs of the answers' tokens under the trainer's weights."""
-    rows = [row(turn.prompt_ids, turn.response_ids) for turn in turns]
-    found: dict[int, torch.Tensor] = {}
-
-    def use(indices: Any, logits: torch.Tensor) -> None:
-        parts = torch.log_softmax(logits.float(), -1).split([rows[index].response_length for index in indices])
-        for index, part in zip(indices, parts, strict=True):
-            ids = torch.tensor(list(turns[index].response_ids), device=part.device)
-            found[index] = part.gather(-1, ids[:, None])[:, 0].cpu()
-
-    model = trainer._leader.rank.weights.model
-    run_packed(model, rows, use, micro_batch_tokens=RECIPE.micro_batch_tokens, merge=True, backward=False)
-    return torch.cat([found[index] for index in sorted(found)])
+def estimate(settings: Settings) -> dict[str, int]:
+    """Bytes that the planner has for each part of the trainer on a GPU, less those that torch does not allocate."""
+    config = json.loads((Path(settings.engine.model) / "config.json").read_text("utf-8"))
+    parts = memory.training(settings, shape_of(config), "megatron", 1)
+    return {part.what: part.bytes for part in memory.during_step(parts) if part.what != "CUDA context"}
 
 
-async def agreement(folder: Path, device: str) -> dict[str, float]:
-    """Compare loss and logprobs of a small model before and after a step between the CPU and the device."""
-    model = write_qwen3(folder, **shape("small"))
-    turns = samples("small", 512, 4)
-    found: list[tuple[torch.Tensor, torch.Tensor, float]] = []
-    for place in ("cpu", device):
-        trainer = create(Settings(model=str(model), device=place, lora=False))
-        before = logprobs(trainer, turns)
-        step = await trainer.step(turns, RECIPE)
-        found.append((before, logprobs(trainer, turns), step.metrics["loss/total"]))
-        await trainer.close()
-    (first, then, loss), (other, other_then, other_loss) = found
+@contextmanager
+def computing_in(dtype: torch.dtype) -> Iterator[None]:
+    """Let models that are loaded in the block compute in `dtype`, whatever the device's own precision is."""
+    own = rank_module.RankWeights
+
+    def loaded(settings: Settings, group: Any, _: torch.dtype) -> Any:
+        return own(settings, group, dtype)
+
+    rank_module.RankWeights = loaded  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        rank_module.RankWeights = own  # type: ignore[misc]
+
+
+async def agreement(folder: Path, options: argparse.Namespace, dtype: torch.dtype) -> dict[str, float]:
+    """Compare a step of a small model between the CPU and the device: logprobs before and after, loss and gradients.
+
+    Its weights are bfloat16 numbers, so that both sides begin with the same ones. Most rewards are positive: a loss
+    near 0 has no relative difference to speak of.
+    """
+    size = "tiny" if options.size == "tiny" else "small"
+    model = write_qwen3(folder, dtype=torch.bfloat16, **qwen3_shape(size))
+    made = conversation(8, scale_for(1024, 8, floating=True), floating=True, vocabulary=SIZES[size]["words"])
+    turns = [msgspec.structs.replace(turn, reward=1.0 if index % 4 else -1.0) for index, turn in enumerate(made)]
+    found = []
+    for device, precision in (("cpu", torch.float32), (options.device, dtype)):
+        settings = Settings(model=str(model), device=device, lora=False, recompute=False, method="binary")
+        recipe = recipe_of(settings).replace(clip_grad=1e9)
+        with computing_in(precision):
+            trainer = create(settings)
+        watch = StepWatch()
+        try:
+            before = torch.cat(await answer_logprobs(trainer, turns, recipe))
+            with watch.of(trainer):
+                step = await trainer.step(turns, recipe)
+            after = torch.cat(await answer_logprobs(trainer, turns, recipe))
+            found.append((before, after, step.metrics["loss/total"], watch.gradients))
+        finally:
+            await trainer.close()
+    (first, then, loss, gradients), (other, other_then, other_loss, other_gradients) = found
     return {
         "loss_cpu": loss,
         "loss_device": other_loss,
+        "loss_relative_difference": abs(other_loss - loss) / abs(loss),
+        "gradients_relative_difference": relative_difference(other_gradients, gradients),
         "logprob_difference_mean": float((first - other).abs().mean()),
         "logprob_difference_max": float((first - other).abs().max()),
         "logprob_difference_mean_after": float((then - other_then).abs().mean()),
     }
 
 
-async def measure_case(model: Path, options: argparse.Namespace, device: torch.device, name: str) -> dict[str, Any]:
-    """Measure one case: passes on rank 0 directly, a step by the trainer."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    trainer = create(Settings(model=str(model), device=options.device, **CASES[name]))
+def agreement_checks(found: dict[str, float], dtype: torch.dtype) -> list[Check]:
+    """The limits of the comparison. Logprobs after the step have none: bfloat16 rounds away most of a small update."""
+    limits, name = LIMITS[dtype], str(dtype).removeprefix("torch.")
+    against = f"{name} on the device, float32 on the CPU"
+    return [
+        Check(f"mean |Δlogprob|, {against}", found["logprob_difference_mean"], limits["logprobs"]),
+        Check(f"loss, {against}", found["loss_relative_difference"], limits["loss"]),
+        Check(f"gradients, {against}", found["gradients_relative_difference"], limits["gradients"]),
+    ]
+
+
+async def measure_case(model: Path, options: argparse.Namespace, dtype: torch.dtype, name: str) -> dict[str, Any]:
+    """Measure one case; its planned memory, and that it ran out of memory, where it did."""
+    turns = batch_of(options)
+    rows = [row_of(turn) for turn in turns]
+    sizes = {
+        "max_sample_tokens": max(row.length for row in rows),
+        # The planner has room for a micro batch and a longer turn; here the longest turn is one.
+        "micro_batch_tokens": max(row.length for row in rows),
+        "max_output_tokens": max(row.response_length for row in rows),
+    }
+    settings = Settings(model=str(model), device=options.device, method=options.method, **sizes, **CASES[name])
+    planned = estimate(settings)
+    found: dict[str, Any] = {"estimate_bytes": sum(planned.values()), "estimate_parts": planned}
+    found["estimate_tokens"] = settings.learning.micro_batch_tokens
     try:
-        return await timed(trainer, options, device, trained=not CASES[name]["lora"])
-    finally:
-        await trainer.close()
+        with computing_in(dtype):
+            trainer = create(settings)
+        try:
+            found |= await timed(trainer, settings, turns, rows, options, name)
+        finally:
+            await trainer.close()
+    except (TrainerError, torch.OutOfMemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        found["out_of_memory"] = out_of_memory(error)
+    return found
 
 
 async def timed(
-    trainer: MegatronTrainer, options: argparse.Namespace, device: torch.device, *, trained: bool
+    trainer: MegatronTrainer,
+    settings: Settings,
+    turns: list[Sample],
+    rows: Sequence[Row],
+    options: argparse.Namespace,
+    name: str,
 ) -> dict[str, Any]:
-    """Measure time and memory of a pass and of a step; `trained`: all weights have gradients."""
-    cuda = device.type == "cuda"
-    turns = samples(options.size, options.tokens, 1)
-    rank = trainer._leader.rank
-    learning = RankLearning(rank, RECIPE, {})
-    rows = [row(turn.prompt_ids, turn.response_ids) for turn in turns]
-    ids = torch.tensor([token for turn in turns for token in turn.response_ids], device=device)
-
-    def use(_: Any, logits: torch.Tensor) -> torch.Tensor:
-        return -torch.log_softmax(logits.float(), -1).gather(-1, ids[:, None]).mean()
-
-    def once() -> float:
-        begun = time.perf_counter()
-        learning.clear()
-        learning.backward(rows, use)
-        learning.clip(1.0)
-        learning.update()
-        if cuda:
-            torch.cuda.synchronize()
-        return time.perf_counter() - begun
-
-    rank.optimizer.rate(RECIPE, 0)
-    with learning.passes():
-        once()
-        seconds = min(once() for _ in range(options.repeats))
-    step = await trainer.step(turns, RECIPE)
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answers = sum(len(turn.response_ids) for turn in turns)
+    """Time and memory of the fastest step of some, after one to warm up."""
+    device = trainer._leader.rank.weights.group.device
+    recipe = recipe_of(settings)
+    await trainer.step(turns, recipe)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    steps = []
+    for _ in range(options.repeats):
+        with stopwatch(RankLearning, TRAINING, device) as seconds:
+            step = await trainer.step(turns, recipe)
+        steps.append((seconds, step.metrics))
+    peak = memory_of(device)
+    if options.profile:
+        await profile(trainer, turns, recipe, device, options.profile / f"{re.sub(r'[^a-z]+', '-', name.lower())}.txt")
+    seconds, metrics = min(steps, key=lambda step: sum(step[0].values()))
+    packed = plan(rows, budget(rows, recipe.micro_batch_tokens, device), merge=True)
+    tokens, training = sum(part.tokens for part in packed), sum(seconds.values())
+    pairs = sum(position + 1 for part in packed for position in part.positions)
+    answers = sum(row.response_length for row in rows)
+    has_mfu = device.type == "cuda" and not settings.learning.offload_optimizer
+    work = flops(options.size, tokens, pairs, answers, trained=not settings.learning.lora)
     return {
-        "tokens_per_second": options.tokens / seconds,
-        "mfu": flops(options.size, options.tokens, answers, trained) / seconds / (options.peak * 1e12),
-        "pass_seconds": seconds,
-        "step_seconds": step.metrics["seconds"],
-        "peak_bytes": peak,
-        "loss": step.metrics["loss/total"],
+        "tokens": tokens,
+        "turn_tokens": sum(row.length for row in rows),
+        "tokens_per_second": tokens / training,
+        "turn_tokens_per_second": sum(row.length for row in rows) / training,
+        "mfu": work / training / (options.peak * 1e12) if has_mfu else None,
+        "pass_seconds": training,
+        "update_seconds": seconds["clip"] + seconds["update"],
+        "step_seconds": metrics["seconds"],
+        "teacher_seconds": metrics["seconds/teacher"],
+        "measuring_seconds": metrics["seconds"] - training - metrics["seconds/teacher"],
+        "loss": metrics["loss/total"],
+        # A trainer that ran out of memory has made its passes smaller.
+        "micro_batch_tokens": int(metrics.get("micro_batch_tokens", recipe.micro_batch_tokens)),
+        **peak,
     }
 
 
-async def measure(options: argparse.Namespace) -> None:
-    """Compare with the CPU, then measure all cases."""
+def memory_of(device: torch.device) -> dict[str, int]:
+    """Peaks in bytes since they were reset; on a CPU of the whole process."""
+    if device.type == "cuda":
+        allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        return {"peak_bytes": allocated, "reserved_bytes": reserved}
+    return {"peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+async def profile(
+    trainer: MegatronTrainer, turns: list[Sample], recipe: Recipe, device: torch.device, file: Path
+) -> None:
+    """Write the kernels that take the most time in a step, as a table."""
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+
+    def work() -> str:  # in the trainer's own thread, which is the only one that the profiler sees
+        leader = trainer._leader
+        with torch.profiler.profile(activities=kinds) as profiler:
+            leader.call("step", turns, recipe, leader.rank.random_state)
+        key = "self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total"
+        return str(profiler.key_averages().table(sort_by=key, row_limit=KERNELS, max_name_column_width=90))
+
+    table = await trainer._run(work)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(table, "utf-8")
+    log.print(f"profile: {file}")
+
+
+def memory_checks(name: str, figures: dict[str, Any], device: torch.device) -> list[Check]:
+    """The distance of the memory that a case took from the planner's; a case that ran out of it fails, if it was to
+    fit.
+    """
+    planned = figures["estimate_bytes"]
+    if device.type != "cuda" or planned < LEAST_ESTIMATE:
+        return []
+    what = f"{name}: memory relative to the planner's estimate, difference"
+    if "out_of_memory" not in figures and figures["micro_batch_tokens"] == figures["estimate_tokens"]:
+        return [Check(what, abs(figures["reserved_bytes"] / planned - 1), MEMORY_LIMIT)]
+    total = memory.usable(torch.cuda.get_device_properties(device).total_memory) - memory.CONTEXT
+    return [Check(f"{name}: out of memory with {planned / 1e9:.1f} GB planned", math.inf, 0)] if planned < total else []
+
+
+async def measure(options: argparse.Namespace) -> int:
+    """Compare with the CPU, then measure all cases; returns the exit code."""
     device = torch.device(options.device)
     cuda = device.type == "cuda"
+    own = torch.bfloat16 if cuda else torch.float32
+    dtype = getattr(torch, options.dtype) if options.dtype else own
     cases: dict[str, dict[str, Any]] = {}
+    checks: list[Check] = []
     result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "device": torch.cuda.get_device_name(device) if cuda else "cpu",
         "torch": torch.__version__,
-        "size": options.size,
-        "tokens": options.tokens,
+        "dtype": str(dtype).removeprefix("torch."),
+        **{name: getattr(options, name) for name in ("size", "tokens", "turns", "floating", "method")},
         "cases": cases,
     }
     with tempfile.TemporaryDirectory(prefix="megatron-gpu-") as scratch:
-        result["agreement"] = await agreement(Path(scratch) / "small", options.device)
-        log.print(f"agreement: {result['agreement']}")
-        dtype = torch.bfloat16 if cuda else torch.float32
-        model = write_qwen3(Path(scratch) / options.size, device=options.device, dtype=dtype, **shape(options.size))
+        if options.agreement:
+            found = result["agreement"] = await agreement(Path(scratch) / "agreement", options, dtype)
+            log.print(f"agreement: {found}")
+            checks += agreement_checks(found, dtype)
         # Megatron-core can recompute layers only on CUDA.
-        able = [name for name in CASES if cuda or not CASES[name].get("recompute")]
+        able = [name for name in CASES if cuda or not CASES[name]["recompute"]]
         for name in [one.strip() for one in options.cases.split(";")] if options.cases else able:
-            try:
-                cases[name] = await measure_case(model, options, device, name)
-            except torch.OutOfMemoryError as error:
-                cases[name] = {"out_of_memory": str(error).splitlines()[0]}
+            model = kept_qwen3(options.keep or Path(scratch), options.size, device=options.device, dtype=dtype)
+            cases[name] = await measure_case(model, options, dtype, name)
+            checks += memory_checks(name, cases[name], device)
             gc.collect()
             if cuda:
                 torch.cuda.empty_cache()
             log.print(f"{name}: {cases[name]}")
-    rows = [row_of(name, figures, cuda) for name, figures in cases.items()]
-    report(options, f"Megatron-core, Qwen3 {options.size}, {options.tokens} tokens", COLUMNS, rows, result)
+    result["checks"] = as_json(checks)
+    rows = [row_of_table(name, figures) for name, figures in cases.items()]
+    turns = f"{options.turns} turns of up to " if options.turns > 1 else ""
+    title = f"Megatron-core, Qwen3 {options.size}, {options.method}, {turns}{options.tokens} tokens"
+    report(options, title, COLUMNS, rows, result)
+    return verdict(checks)
 
 
-def row_of(name: str, figures: dict[str, Any], cuda: bool) -> list[str]:
+def row_of_table(name: str, figures: dict[str, Any]) -> list[str]:
     """A case as a row of the table."""
+    planned = f"{figures['estimate_bytes'] / 1e9:.2f}"
     if "out_of_memory" in figures:
-        return [name, "out of memory", "", "", "", ""]
-    values = (figures["pass_seconds"], figures["step_seconds"], figures["peak_bytes"] / 1e9)
-    mfu = f"{figures['mfu']:.1%}" if cuda else ""
-    return [name, f"{figures['tokens_per_second']:,.0f}", mfu, *(f"{value:.2f}" for value in values)]
+        return [name, "out of memory", *[""] * (len(COLUMNS) - 3), planned]
+    seconds = ("pass_seconds", "update_seconds", "step_seconds", "teacher_seconds", "measuring_seconds")
+    return [
+        name,
+        *(f"{figures[rate]:,.0f}" for rate in ("tokens_per_second", "turn_tokens_per_second")),
+        "" if figures["mfu"] is None else f"{figures['mfu']:.1%}",
+        *(f"{figures[key]:.2f}" for key in seconds),
+        *(f"{figures[key] / 1e9:.2f}" if key in figures else "" for key in ("peak_bytes", "reserved_bytes")),
+        planned,
+    ]
 
 
 def main() -> int:
     options = parser(__doc__)
     options.add_argument("--size", choices=list(SIZES), default="4b")
-    options.add_argument("--tokens", type=int, default=8192, help="length of a sequence")
-    options.add_argument("--repeats", type=int, default=3, help="passes; the fastest counts")
+    options.add_argument("--tokens", type=int, default=8192, help="length of the longest turn")
+    options.add_argument("--turns", type=int, default=1, help="turns of a conversation; 1: one straight sequence")
+    options.add_argument("--floating", action="store_true", help="with OpenClaw's floating context at a prompt's end")
+    options.add_argument("--method", choices=list(METHODS), default="binary", help="learning method of the cases")
+    options.add_argument("--repeats", type=int, default=3, help="steps; the one with the fastest pass counts")
     options.add_argument("--device", default="cuda:0", help="cuda:N or cpu")
+    options.add_argument("--dtype", choices=["bfloat16", "float32"], help="default: bfloat16 on CUDA, float32 on a CPU")
     options.add_argument("--peak", type=float, default=989.0, help="the device's TFLOP/s in bfloat16")
     options.add_argument("--cases", default="", help=f"cases to run, separated by ;: {'; '.join(CASES)}")
+    options.add_argument("--keep", type=Path, metavar="FOLDER", help="write the model there once, and use it again")
+    options.add_argument("--profile", type=Path, metavar="FOLDER", help=f"write a step's top {KERNELS} kernels there")
+    options.add_argument(
+        "--agreement", action=argparse.BooleanOptionalAction, default=True, help="compare with the CPU"
+    )
     return run(options, measure)
 
 

@@ -1,187 +1,203 @@
 """Compare the training cost of an agent's conversation with and without shared prefixes.
 
-    python -m bench.prefix_merge [--turns 5 20 50] [--scale 4] [--json] [--save FILE]
+    python -m bench.prefix_merge [--turns 5 20 50] [--scale 4] [--trainer transformers] [--device cpu] [--size tiny]
+        [--method binary] [--lora] [--keep FOLDER] [--json] [--save FILE]
 
-Conversations have the shape of OpenClaw's requests (2026.9.6): a system prompt and tools, messages, and at the end of
-every prompt a floating context that is missing from later prompts, so that no prompt continues the previous one. Every
-model call is a turn to train on. Lengths come from recorded requests at four characters a token; those of answers and
-tool results, which came from a stand-in, are assumed. `--scale` divides all lengths, which keeps the ratio and saves
-time.
+Conversations have the shape of OpenClaw's requests (`bench.conversation`). `--scale` divides all lengths, which keeps
+the ratio and saves time.
 
-Each side is one step of the transformers trainer on the CPU with `merge_prefixes` on or off: one pass over the batch,
-training all weights of a small random Qwen3. Tokens are counted as they enter the model: `tokens_*` in the pass with
-gradients, `step_tokens_*` in the whole step, which also measures the policy before and after, and the base. Seconds are
-those of the whole step. `max_grad_diff` is the largest difference of any weight's gradient; compare it with
-`largest_gradient`.
+Each side is one step of the trainer with `merge_prefixes` on or off: one pass over the batch, training all weights of
+a random Qwen3, or with `--lora` an adapter, which a first step has made differ from zero. Tokens are counted where they
+enter the model: `tokens_*` in the pass with gradients, `step_tokens_*` in the whole step, which also measures the
+policy before and after, and the base. Seconds are those of the whole step. `max_grad_diff` is the largest difference of
+any weight's gradient; compare it with `largest_gradient`. `relative_grad_diff` is the norm of the difference of all
+gradients together, relative to their norm.
+
+The exit code is 1 if the gradients differ by more than 1 % of their norm, or a side ran out of memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import math
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from bench.checks import Check, as_json, verdict
+from bench.conversation import batch
 from bench.program import log, parser, report, run
-from bench.random_model import even_sample, write_qwen3
+from bench.random_model import SIZES, kept_qwen3
+from bench.trainer_watch import StepWatch, out_of_memory, relative_difference
+from openclaw_rl.learner.methods import METHODS
+from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
+from openclaw_rl.shared.trainer import Trainer
 
 TURNS = (5, 20, 50)
-VOCABULARY = 512
-
-SYSTEM = (18_131 + 4_631) // 4
-FIRST_MESSAGE = 435 // 4
-MESSAGE = 81 // 4
-FLOATING_CONTEXT = 181 // 4
-"""Tokens of recorded requests (OpenClaw with its extension, reduced tools; the full ones are twice as long)."""
-
-TOOL_RESULT = 160
-ANSWER = 120
-"""Tokens, assumed."""
-
-SHAPE: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2}
-SHAPE |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 32_768}
-"""A model large enough for attention to matter."""
-
-ROLE = 5
-"""Tokens that a chat template adds to a message."""
-
-
-def conversation(turns: int, scale: float, *, floating: bool, seed: int = 0) -> list[Sample]:
-    """Build a session's model calls: an answer to a person, then one to a tool result, and so on."""
-    draw = Random(seed)
-
-    def tokens(count: int) -> list[int]:
-        return [draw.randrange(VOCABULARY) for _ in range(max(1, round(count / scale)))]
-
-    history = tokens(SYSTEM + ROLE) + tokens(FIRST_MESSAGE + ROLE)
-    made = []
-    for turn in range(turns):
-        if turn:
-            history += tokens((TOOL_RESULT if turn % 2 else MESSAGE) + ROLE)
-        answer = tokens(ANSWER)
-        made.append(
-            even_sample(
-                f"turn-{turn}",
-                turn_id=f"turn-{turn}",
-                prompt=[*history, *(tokens(FLOATING_CONTEXT + ROLE) if floating else [])],
-                answer=answer,
-                logprob=-math.log(VOCABULARY),  # uniform, as random weights nearly are
-                reward=1.0 if draw.random() < 0.5 else -1.0,
-                explicit=True,
-            )
-        )
-        history += answer
-    return made
+TRAINERS = {
+    "transformers": "openclaw_rl.trainer_local.transformers_trainer:create",
+    "megatron": "openclaw_rl.trainer_local.megatron.trainer:create",
+}
+LIMIT = 1e-2
+"""Greatest relative difference of the gradients; in bfloat16 each kernel rounds in another order."""
+FIRST_RATE = 1e-3
+"""Learning rate of the step that makes an adapter differ from zero."""
 
 
 @dataclass
-class StepFigures:
-    """The figures of one step."""
+class Side:
+    """A step's figures: its watch, seconds of the whole step and of the CPU. `failure`: it ran out of memory."""
 
-    tokens: int = 0
-    step_tokens: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    gradients: list[Tensor] = field(default_factory=list)
-
-    def watch(self, trainer: TransformersTrainer) -> None:
-        """Count tokens that enter the model, and keep the gradients passed to the optimizer."""
-        optimizer = trainer._optimizer
-
-        def count(_: Any, ids: tuple[Tensor, ...]) -> None:
-            self.step_tokens += ids[0].numel()
-            self.tokens += ids[0].numel() * torch.is_grad_enabled()
-
-        def keep(*_: Any) -> None:
-            parameters = trainer._weights.parameters.values()
-            self.gradients = [part.grad.clone() for part in parameters if part.grad is not None]
-
-        trainer._weights.plain.get_input_embeddings().register_forward_pre_hook(count)
-        optimizer.register_step_pre_hook(keep)
+    watch: StepWatch
+    seconds: float = math.nan
+    cpu_seconds: float = math.nan
+    failure: str = ""
 
 
-async def one_step(model: Path, samples: Sequence[Sample], *, merge: bool) -> StepFigures:
-    """Train one pass over `samples`."""
-    settings = Settings(model=str(model), device="cpu", lora=False, merge_prefixes=merge, method="binary", epochs=1)
-    trainer = await asyncio.to_thread(create, settings)
-    figures = StepFigures()
-    try:
-        figures.watch(trainer)
+class Comparison:
+    """Steps on `model` with and without shared prefixes, both from the checkpoint `start` ("" for the base)."""
+
+    def __init__(self, options: argparse.Namespace, model: Path, longest: int) -> None:
+        self._options = options
+        self._fields: dict[str, Any] = {"model": str(model), "device": options.device, "lora": options.lora}
+        self._fields |= {"method": options.method, "epochs": 1, "max_sample_tokens": longest}
+        self._start: str | None = None
+
+    async def prepare(self, folder: Path, samples: Sequence[Sample]) -> None:
+        """Make an adapter's first step, or half of its gradients are 0."""
+        if not self._options.lora:
+            return
+        trainer = self._trainer(merge=True)
+        try:
+            await trainer.step(samples, self._recipe(learning_rate=FIRST_RATE))
+            self._start = (await trainer.save(str(folder))).path
+        finally:
+            await trainer.close()
+
+    async def steps(self, batches: Sequence[Sequence[Sample]], *, merge: bool) -> list[Side]:
+        """A step on each batch, by one trainer that goes back to the start after each."""
+        trainer = self._trainer(merge=merge)
+        try:
+            return [await self._step(trainer, samples) for samples in batches]
+        finally:
+            await trainer.close()
+            gc.collect()
+            if torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+
+    async def _step(self, trainer: Trainer, samples: Sequence[Sample]) -> Side:
+        await trainer.restore(self._start)
+        side = Side(StepWatch())
         begun = time.process_time()
-        # Do not clip the gradients to compare.
-        step = await trainer.step(samples, settings.learning.replace(clip_grad=1e9))
-        figures.cpu_seconds = time.process_time() - begun
-    finally:
-        await trainer.close()
-    figures.seconds = step.metrics["seconds"]
-    return figures
+        try:
+            with side.watch.of(trainer):
+                # Do not clip the gradients to compare.
+                step = await trainer.step(samples, self._recipe(clip_grad=1e9))
+        except TrainerError as error:
+            side.failure = out_of_memory(error)
+            if not side.failure:
+                raise
+            return side
+        side.cpu_seconds, side.seconds = time.process_time() - begun, step.metrics["seconds"]
+        return side
+
+    def _trainer(self, *, merge: bool) -> Trainer:
+        create = resolve(TRAINERS[self._options.trainer])
+        trainer: Trainer = create(Settings(**self._fields, merge_prefixes=merge))
+        return trainer
+
+    def _recipe(self, **changes: Any) -> Any:
+        learning = Settings(**self._fields).learning
+        return METHODS[self._options.method].recipe(learning.replace(minibatches=1, **changes))
 
 
-async def compare(model: Path, turns: int, scale: float, *, floating: bool) -> dict[str, Any]:
-    """Compare both ways on one conversation."""
-    samples = conversation(turns, scale, floating=floating)
-    merged = await one_step(model, samples, merge=True)
-    single = await one_step(model, samples, merge=False)
-    pairs = list(zip(merged.gradients, single.gradients, strict=True))
-    found = {
-        "tokens_per_turn": single.tokens,
-        "tokens_merged": merged.tokens,
-        "ratio": round(merged.tokens / single.tokens, 4),
+def compared(merged: Side, single: Side) -> dict[str, Any]:
+    """The figures of both sides."""
+    if failure := merged.failure or single.failure:
+        return {"out_of_memory": failure, "merged_too": bool(merged.failure)}
+    pairs = list(zip(merged.watch.gradients, single.watch.gradients, strict=True))
+    return {
+        "tokens_per_turn": single.watch.tokens,
+        "tokens_merged": merged.watch.tokens,
+        "ratio": round(merged.watch.tokens / single.watch.tokens, 4),
         "max_grad_diff": max(float((one - other).abs().max()) for one, other in pairs),
         "largest_gradient": max(float(other.abs().max()) for _, other in pairs),
-        "step_tokens_per_turn": single.step_tokens,
-        "step_tokens_merged": merged.step_tokens,
+        "relative_grad_diff": relative_difference(merged.watch.gradients, single.watch.gradients),
+        "step_tokens_per_turn": single.watch.step_tokens,
+        "step_tokens_merged": merged.watch.step_tokens,
         "seconds_per_turn": round(single.seconds, 2),
         "seconds_merged": round(merged.seconds, 2),
         "cpu_seconds_per_turn": round(single.cpu_seconds, 2),
         "cpu_seconds_merged": round(merged.cpu_seconds, 2),
     }
-    log.print(f"{turns} turns{'' if floating else ', no floating context'}: {found}")
-    return found
 
 
-async def measure(options: argparse.Namespace) -> None:
-    """Compare all conversations and report."""
-    found: dict[bool, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        model = write_qwen3(Path(folder), initializer_range=0.05, **SHAPE)
-        for floating in (True, False):
-            found[floating] = {
-                str(turns): await compare(model, turns, options.scale, floating=floating) for turns in options.turns
-            }
-    result = {"turns": found[True], "without_floating_context": found[False], "scale": options.scale}
-    columns = ["turns", "tokens, each turn by itself", "merged", "ratio"]
-    columns += ["CPU-seconds", "merged", "gradients differ by"]
-    rows = [
-        line(turns, figures, "" if floating else " (no floating context)")
-        for floating in (True, False)
-        for turns, figures in found[floating].items()
+async def measure(options: argparse.Namespace) -> int:
+    """Compare all conversations and report; returns the exit code."""
+    shapes = [(turns, floating) for floating in (True, False) for turns in options.turns]
+    words = SIZES[options.size]["words"]
+    batches = [
+        batch(turns, options.scale, method=options.method, floating=floating, vocabulary=words)
+        for turns, floating in shapes
     ]
-    report(options, "Training an agent's conversation, one pass", columns, rows, result)
+    longest = max(len(one.prompt_ids) + len(one.response_ids) for samples in batches for one in samples)
+    dtype = torch.bfloat16 if torch.device(options.device).type == "cuda" else torch.float32
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = options.keep or Path(scratch)
+        model = await asyncio.to_thread(kept_qwen3, folder, options.size, device=options.device, dtype=dtype)
+        comparison = Comparison(options, model, longest)
+        await comparison.prepare(Path(scratch) / "start", batches[0])
+        merged, single = [await comparison.steps(batches, merge=merge) for merge in (True, False)]
+    found: dict[bool, dict[str, Any]] = {True: {}, False: {}}
+    for (turns, floating), one, other in zip(shapes, merged, single, strict=True):
+        found[floating][str(turns)] = compared(one, other)
+        log.print(f"{name(turns, floating)}: {found[floating][str(turns)]}")
+    checks = [check(name(turns, floating), found[floating][str(turns)]) for turns, floating in shapes]
+    result = {
+        "turns": found[True],
+        "without_floating_context": found[False],
+        **{field: getattr(options, field) for field in ("scale", "trainer", "device", "size", "method", "lora")},
+        "checks": as_json(checks),
+    }
+    columns = ["conversation", "tokens, each turn by itself", "merged", "ratio"]
+    columns += ["seconds", "merged", "CPU-seconds", "merged", "gradients differ by"]
+    rows = [line(name(turns, floating), found[floating][str(turns)]) for turns, floating in shapes]
+    report(options, f"Training an agent's conversation, one pass, {options.trainer}", columns, rows, result)
+    return verdict(checks)
 
 
-def line(turns: str, figures: Mapping[str, Any], note: str) -> list[str]:
+def name(turns: int, floating: bool) -> str:
+    """A conversation, for people."""
+    return f"{turns} turns{'' if floating else ', no floating context'}"
+
+
+def check(conversation: str, figures: Mapping[str, Any]) -> Check:
+    """The limit that a conversation must keep."""
+    return Check(f"{conversation}: gradients, merged and apart", figures.get("relative_grad_diff", math.inf), LIMIT)
+
+
+def line(conversation: str, figures: Mapping[str, Any]) -> list[str]:
     """A row of the table."""
+    if "out_of_memory" in figures:
+        return [conversation, "out of memory", "out of memory" if figures["merged_too"] else "", *[""] * 6]
     return [
-        f"{turns}{note}",
+        conversation,
         f"{figures['tokens_per_turn']:,}",
         f"{figures['tokens_merged']:,}",
         f"{figures['ratio']:.3f}",
-        f"{figures['cpu_seconds_per_turn']:.2f}",
-        f"{figures['cpu_seconds_merged']:.2f}",
+        *(f"{figures[key]:.2f}" for key in ("seconds_per_turn", "seconds_merged")),
+        *(f"{figures[key]:.2f}" for key in ("cpu_seconds_per_turn", "cpu_seconds_merged")),
         f"{figures['max_grad_diff']:.1e} of {figures['largest_gradient']:.1e}",
     ]
 
@@ -190,6 +206,12 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--turns", type=int, nargs="+", default=list(TURNS), help="model calls of the conversations")
     options.add_argument("--scale", type=float, default=4, help="divisor of all lengths")
+    options.add_argument("--trainer", choices=list(TRAINERS), default="transformers")
+    options.add_argument("--device", default="cpu", help="cpu or cuda:N")
+    options.add_argument("--size", choices=list(SIZES), default="tiny", help="size of the random Qwen3")
+    options.add_argument("--method", choices=list(METHODS), default="binary", help="learning method")
+    options.add_argument("--lora", action="store_true", help="train an adapter instead of all weights")
+    options.add_argument("--keep", type=Path, metavar="FOLDER", help="write the model there once, and use it again")
     return run(options, measure)
 
 

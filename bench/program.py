@@ -44,6 +44,9 @@ def parser(description: str | None, *, needs_service: bool = False) -> argparse.
     if needs_service:
         options.add_argument("--url", help="base URL (without /v1) of a running service, instead of starting one")
         options.add_argument("--key", help="key of the service at --url (default: OPENCLAW_RL_API_KEY)")
+        options.add_argument(
+            "--set", action="append", default=[], metavar="NAME=VALUE", help="setting of the service that is started"
+        )
     return options
 
 
@@ -57,13 +60,13 @@ def _command() -> str:
 async def service(
     options: argparse.Namespace, settings: Mapping[str, Any] | None = None, *, only: Sequence[str] = ()
 ) -> AsyncIterator[RunningService]:
-    """Yield the service at `--url`, or start one with `settings` for the block.
+    """Yield the service at `--url`, or start one with `settings`, and those of `--set`, for the block.
 
-    Raises `ConfigError` for a URL without a key.
+    Raises `ConfigError` for a URL without a key, and for a `--set` without a value.
     """
     if options.url is None:
         log.print("starting a service …")
-        async with own_service(settings, only=only) as own:
+        async with own_service({**(settings or {}), **chosen_settings(options.set)}, only=only) as own:
             log.print(f"it is ready at {own.url}")
             yield own
         return
@@ -71,6 +74,14 @@ async def service(
     if not key:
         raise ConfigError(f"no key for {options.url}: give --key KEY or set OPENCLAW_RL_API_KEY")
     yield RunningService(options.url.rstrip("/").removesuffix("/v1"), key)
+
+
+def chosen_settings(pairs: Sequence[str]) -> dict[str, str]:
+    """Settings by their flat names from `NAME=VALUE`. Raises `ConfigError`."""
+    for pair in pairs:
+        if "=" not in pair:
+            raise ConfigError(f"--set {pair}: give NAME=VALUE")
+    return dict((name.strip(), value) for name, _, value in (pair.partition("=") for pair in pairs))
 
 
 def run(options: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Any]) -> int:

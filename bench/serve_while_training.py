@@ -1,11 +1,14 @@
 """Measure how training affects running chats: eight clients stream, first with training paused, then during training.
 
-    python -m bench.serve_while_training [--url URL --key KEY] [--json] [--clients 8] [--seconds 40] [--publishes 4]
+    python -m bench.serve_while_training [--url URL --key KEY] [--set NAME=VALUE …] [--json] [--clients 8]
+        [--seconds 40] [--publishes 4]
 
 The clients are simulated students, so both phases have the same load and every complaint is training data. The second
 phase trains on the conversations of the first and lasts until `--publishes` versions are published and `--seconds` have
 passed. Counted: requests, refused (no answer or an error status), cut (a stream without its proper end), answers
 sampled by more than one version, and the gaps between the chunks of each stream. Nothing is retried.
+
+The exit code is 1 if a request was refused or cut, or fewer versions were published.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from bench.checks import Check, as_json, verdict
 from bench.program import log, milliseconds, parser, report, run, service
 from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
@@ -121,8 +125,8 @@ async def mixed(client: ChatClient, turns: list[str]) -> int:
     return sum(count > 1 for count in await asyncio.gather(*map(spans, turns)))
 
 
-async def measure(options: argparse.Namespace) -> None:
-    """Run both phases and report them."""
+async def measure(options: argparse.Namespace) -> int:
+    """Run both phases and report them; returns the exit code."""
     idle, training = Phase("idle"), Phase("training")
     async with service(options) as target, ChatClient(target.url, target.key, patience=0, timeout=180.0) as client:
         await client.post("/rl/pause")
@@ -163,7 +167,14 @@ async def measure(options: argparse.Namespace) -> None:
     ]
     columns = ["phase", "requests", "refused", "cut", "gap p50", "gap p99", "first token p50", "first token p99"]
     title = f"{options.clients} clients; {publishes} versions published; {mixed_version} answers of mixed versions"
+    checks = [
+        Check("requests that were refused", result["refused"], 0),
+        Check("requests that were cut", result["cut"], 0),
+        Check(f"versions that are missing of {options.publishes}", max(0, options.publishes - publishes), 0),
+    ]
+    result["checks"] = as_json(checks)
     report(options, title, columns, rows, result)
+    return verdict(checks)
 
 
 def main() -> int:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from bench.prefix_merge import conversation, main
+from bench import prefix_merge
 
 
-def test_a_floating_context_keeps_prompts_from_continuing_each_other() -> None:
-    floating, plain = (conversation(4, 20, floating=floating) for floating in (True, False))
-    for turns, continues in ((floating, False), (plain, True)):
-        for earlier, later in pairwise(turns):
-            whole = [*earlier.prompt_ids, *earlier.response_ids]
-            assert (list(later.prompt_ids[: len(whole)]) == whole) is continues
-    assert all(turn.explicit and turn.reward for turn in floating)
-
-
-def test_fewer_tokens_give_the_same_gradients(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["prefix_merge", "--turns", "2", "6", "--scale", "20", "--json"])
-    assert main() == 0
+def measured(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["prefix_merge", "--scale", "20", "--json", *arguments])
+        assert prefix_merge.main() == code
     [line] = capsys.readouterr().out.splitlines()
-    result = json.loads(line)
+    return json.loads(line)
+
+
+def test_fewer_tokens_give_the_same_gradients(capsys: pytest.CaptureFixture[str]) -> None:
+    result = measured(capsys, "--turns", "2", "6")
     assert list(result["turns"]) == ["2", "6"]
     for kind in ("turns", "without_floating_context"):
         for figures in result[kind].values():
@@ -34,4 +28,28 @@ def test_fewer_tokens_give_the_same_gradients(
             assert figures["ratio"] == pytest.approx(figures["tokens_merged"] / figures["tokens_per_turn"], abs=1e-4)
             assert figures["largest_gradient"] > 0
             assert figures["max_grad_diff"] <= 1e-4 * figures["largest_gradient"]
+            assert figures["relative_grad_diff"] <= 1e-4
     assert result["turns"]["6"]["ratio"] < result["turns"]["2"]["ratio"]
+
+
+def test_an_adapter_that_has_learned_has_gradients_in_both_halves(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gradients = []
+    own = prefix_merge.compared
+    monkeypatch.setattr(
+        prefix_merge,
+        "compared",
+        lambda merged, single: gradients.extend(merged.watch.gradients) or own(merged, single),
+    )
+    result = measured(capsys, "--turns", "2", "--method", "rehearse", "--lora")
+    assert gradients and all(float(gradient.abs().max()) > 0 for gradient in gradients)
+    assert result["turns"]["2"]["relative_grad_diff"] <= 1e-4
+
+
+def test_gradients_that_differ_by_more_than_the_limit_fail(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_merge, "LIMIT", 0.0)
+    result = measured(capsys, "--turns", "2", code=1)
+    assert not all(check["passed"] for check in result["checks"])

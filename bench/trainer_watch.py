@@ -1,0 +1,140 @@
+"""A look inside either local trainer while it makes a step: its gradients, its tokens, its seconds, its memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.training.batching import row_of
+
+
+@dataclass
+class StepWatch:
+    """The tokens that enter the model in a step (`tokens`: those in passes with gradients), and the gradients of its
+    first update, on the CPU.
+    """
+
+    tokens: int = 0
+    step_tokens: int = 0
+    gradients: list[Tensor] = field(default_factory=list)
+
+    @contextmanager
+    def of(self, trainer: Any) -> Iterator[None]:
+        """Watch a `TransformersTrainer` or a `MegatronTrainer` while the block runs."""
+        if hasattr(trainer, "_leader"):
+            rank = trainer._leader.rank
+            embedding, optimizer, weights = (
+                rank.weights.model.gpt.embedding,
+                rank.optimizer._adamw,
+                rank.weights.masters,
+            )
+        else:
+            embedding, optimizer = trainer._weights.plain.get_input_embeddings(), trainer._optimizer
+            weights = trainer._weights.parameters
+
+        def count(_: Any, positional: Sequence[Tensor], named: dict[str, Any]) -> None:
+            ids = positional[0] if positional else named["input_ids"]
+            self.step_tokens += ids.numel()
+            self.tokens += ids.numel() * torch.is_grad_enabled()
+
+        def keep(*_: Any) -> None:
+            if not self.gradients:
+                self.gradients = [part.grad.float().cpu() for part in weights.values() if part.grad is not None]
+
+        hooks = [
+            embedding.register_forward_pre_hook(count, with_kwargs=True),
+            optimizer.register_step_pre_hook(keep),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+async def answer_logprobs(
+    trainer: Any, samples: Sequence[Sample], recipe: Recipe, *, base: bool = False
+) -> list[Tensor]:
+    """Logprobs of the tokens of each answer, on the CPU, under the weights of a `TransformersTrainer` or a
+    `MegatronTrainer`, or of its base.
+    """
+    found: dict[int, Tensor] = {}
+
+    def use(indices: Sequence[int], logits: Tensor) -> None:
+        lengths = [len(samples[index].response_ids) for index in indices]
+        for index, part in zip(indices, torch.log_softmax(logits.float(), -1).split(lengths), strict=True):
+            ids = torch.tensor(list(samples[index].response_ids), device=part.device)
+            found[index] = part.gather(-1, ids[:, None])[:, 0].cpu()
+
+    def work() -> None:
+        if hasattr(trainer, "_leader"):
+            from openclaw_rl.trainer_local.megatron.rank import RankLearning
+
+            learning: Any = RankLearning(trainer._leader.rank, recipe, {})
+        else:
+            from openclaw_rl.trainer_local.transformers_trainer import _Learning
+
+            learning = _Learning(trainer, recipe, {})
+        with torch.no_grad():
+            (learning.run_base if base else learning.run_policy)([row_of(sample) for sample in samples], use)
+
+    await trainer._run(work)
+    return [found[index] for index in range(len(samples))]
+
+
+@contextmanager
+def stopwatch(kind: type, methods: Sequence[str], device: torch.device) -> Iterator[dict[str, float]]:
+    """Add up the seconds that `methods` of the class `kind` take while the block runs, with the device's work."""
+    seconds = dict.fromkeys(methods, 0.0)
+    own = {name: getattr(kind, name) for name in methods}
+
+    def timed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            synchronize(device)
+            begun = time.perf_counter()
+            try:
+                return method(*arguments, **named)
+            finally:
+                synchronize(device)
+                seconds[name] += time.perf_counter() - begun
+
+        return call
+
+    for name, method in own.items():
+        setattr(kind, name, timed(name, method))
+    try:
+        yield seconds
+    finally:
+        for name, method in own.items():
+            setattr(kind, name, method)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def relative_difference(found: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
+    """‖found − reference‖ / ‖reference‖ over all tensors together."""
+    apart = sum(float((one - other).double().square().sum()) for one, other in zip(found, reference, strict=True))
+    size = sum(float(other.double().square().sum()) for other in reference)
+    return float((apart / size) ** 0.5) if size else float(apart > 0)
+
+
+def out_of_memory(error: BaseException) -> str:
+    """The first line of the out-of-memory error that caused `error`; "" if none did."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, torch.OutOfMemoryError):
+            return str(cause).splitlines()[0]
+        cause = cause.__cause__
+    return ""
