@@ -28,6 +28,8 @@ SUITES = {
     ("test_megatron_equality.py", 1): 20,
     ("test_megatron_equality.py", 2): 40,
     ("test_megatron_memory.py", 1): 2,
+    ("test_megatron_out_of_memory.py", 1): 5,
+    ("test_megatron_out_of_memory.py", 2): 5,
     ("test_megatron_options.py", 1): 9,
     ("test_megatron_options.py", 2): 9,
     ("test_megatron_ranks.py", 1): 16,
