@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.func import functional_call
-from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
-from tests.trainer_local.tiny import VOCABULARY, sample, settings, write_policy
+from tests.trainer_local.tiny import sample, settings, with_adapters, write_experts
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
@@ -34,30 +34,6 @@ def loss(tokens):
     return -torch.log_softmax(tokens.logits.float(), dim=-1).gather(-1, tokens.token_ids[:, None])[:, 0]
 """
 PREFIX = "base_model.model."
-
-
-def write_experts(folder: Path, **changes: Any) -> Path:
-    """Write a Qwen3-MoE folder with random weights and the tokenizer of the tiny dense model."""
-    write_policy(folder)  # for its tokenizer
-    (folder / "model.safetensors").unlink()
-    torch.manual_seed(7)
-    shape: dict[str, Any] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "moe_intermediate_size": 24,
-        "num_experts": EXPERTS,
-        "num_experts_per_tok": 2,
-        "norm_topk_prob": True,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 4096,
-        "initializer_range": 0.3,
-    }
-    Qwen3MoeForCausalLM(Qwen3MoeConfig(**(shape | changes))).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -102,26 +78,8 @@ async def learned(policy: Path, folder: Path, start: str, **changes: Any) -> tup
 
 def plainly(policy: Path, adapter: dict[str, Tensor]) -> tuple[dict[str, Tensor], float]:
     """The same by transformers, whose weights are sums here that the adapters' tensors are differentiated through."""
-    model = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32).eval()
     parts = {name: value.clone().requires_grad_() for name, value in adapter.items()}
-
-    def change(module: str) -> Tensor:
-        down, up = (parts[f"{PREFIX}{module}.{side}.default.weight"] for side in ("lora_A", "lora_B"))
-        return ALPHA / RANK * up @ down
-
-    weights: dict[str, Tensor] = {}
-    for name, weight in model.named_parameters():
-        place = name.removesuffix(".gate_up_proj").removesuffix(".down_proj")
-        if name.endswith("experts.gate_up_proj"):
-            both = [
-                torch.cat([change(f"{place}.{expert}.{one}_proj") for one in ("gate", "up")])
-                for expert in range(EXPERTS)
-            ]
-            weights[name] = weight + torch.stack(both)
-        elif name.endswith("experts.down_proj"):
-            weights[name] = weight + torch.stack([change(f"{place}.{expert}.down_proj") for expert in range(EXPERTS)])
-        elif name.endswith("_proj.weight"):
-            weights[name] = weight + change(name.removesuffix(".weight"))
+    model, weights = with_adapters(policy, parts, ALPHA / RANK)
     one = turn()
     ids = torch.tensor([[*one.prompt_ids, *one.response_ids]])
     logits = functional_call(model, weights, args=(ids,)).logits[0, len(one.prompt_ids) - 1 : -1]

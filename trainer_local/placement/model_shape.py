@@ -188,7 +188,7 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     attending, dense = layers - linear, layers - mixed
     experts, chosen = 0, 1
     if mixed and not why_not_megatron(config):
-        experts, chosen = _count_experts(text), int(text["num_experts_per_tok"])
+        experts, chosen = _count_experts(text), int(text.get("num_experts_per_tok") or 8)
         feed_forward, dense = int(text["moe_intermediate_size"]), layers * experts
     bias = bool(text.get("attention_bias", family in ("qwen2", "qwen2_5_vl")))
     queries = 2 * wide if family.startswith(_GATED) else wide
@@ -310,7 +310,8 @@ def why_not_megatron(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if kind not in ("qwen3", "qwen3_moe"):
         return f"is {kind or 'of no known family'}, and Megatron-core trains models of Qwen3's text family here"
-    if kind == "qwen3_moe" and _mixture_layers(config, int(config["num_hidden_layers"])) < config["num_hidden_layers"]:
+    layers = int(config.get("num_hidden_layers") or 0)
+    if kind == "qwen3_moe" and _mixture_layers(config, layers) < layers:
         return "has layers with experts and layers without"
     if config.get("quantization_config"):
         return "is quantized"
