@@ -27,7 +27,7 @@ def write_adapter(folder: Path) -> dict[str, Tensor]:
     """Write an adapter as `trainer_local.megatron` does; returns it by PEFT's names in its model."""
     draw = torch.Generator().manual_seed(3)
     sizes = {"q_proj": (32, 32), "k_proj": (32, 16), "v_proj": (32, 16), "o_proj": (32, 32)}
-    experts = {"gate_proj": (32, 24), "up_proj": (32, 24), "down_proj": (24, 32)}
+    experts = {"gate_proj": (32, 32), "up_proj": (32, 32), "down_proj": (32, 32)}
     found: dict[str, Tensor] = {}
     for layer in range(2):
         places = {f"self_attn.{name}": size for name, size in sizes.items()}
@@ -45,7 +45,7 @@ def write_adapter(folder: Path) -> dict[str, Tensor]:
 
 
 def test_an_adapter_of_every_expert_is_served_as_transformers_computes_it(tmp_path: Path) -> None:
-    policy, folder = write_experts(tmp_path / "policy"), tmp_path / "adapter"
+    policy, folder = write_experts(tmp_path / "policy", moe_intermediate_size=32), tmp_path / "adapter"
     adapter = write_adapter(folder)
     ids = list(sample(5, prompt=24).prompt_ids)
     model, weights = with_adapters(policy, adapter, ALPHA / RANK)
