@@ -24,6 +24,7 @@ from openclaw_rl.trainer_local.backend import (
 from tests.shared.tiny_vision import vision_folder
 
 QWEN3 = {"model_type": "qwen3", "hidden_act": "silu", "max_position_embeddings": 4096}
+MOE = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2}
 
 
 def model(folder: Path, **config: Any) -> str:
@@ -34,6 +35,13 @@ def model(folder: Path, **config: Any) -> str:
 
 def on_gpus(folder: str, **changes: Any) -> Settings:
     return Settings(backend="megatron", model=folder, **changes)
+
+
+def test_megatron_trains_qwen3_with_experts_whose_adapters_sglang_takes(tmp_path: Path) -> None:
+    folder = model(tmp_path, **(QWEN3 | MOE))
+    assert trainer_for(on_gpus(folder))[0] == "megatron"
+    assert serves_full_weights(on_gpus(folder)) == ""
+    assert "an adapter for each version" in describe(on_gpus(folder))
 
 
 def test_megatron_trains_dense_qwen3(tmp_path: Path) -> None:
@@ -47,7 +55,8 @@ def test_megatron_trains_dense_qwen3(tmp_path: Path) -> None:
     [
         ({"model_type": "qwen3_5"}, "qwen3_5"),
         ({"model_type": "qwen3_vl"}, "qwen3_vl"),
-        ({"model_type": "qwen3_moe"}, "qwen3_moe"),
+        ({**MOE, "mlp_only_layers": [1]}, "layers with experts and layers without"),
+        ({**MOE, "quantization_config": {"quant_method": "fp8"}}, "quantized"),
         ({"model_type": "llama"}, "llama"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantized"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -93,6 +94,18 @@ def test_adapters_that_sglang_cannot_hold_are_refused(targets: str, missing: str
     with pytest.raises(ConfigError, match=f"Add {missing},"):
         arguments(settings(lora_targets=targets))
     assert "o_proj" in arguments(settings(lora_targets="q_proj, v_proj, o_proj"))
+
+
+def test_experts_have_adapters_in_all_their_projections_or_in_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe"}))
+    moe = str(tmp_path)
+    line = arguments(settings(model=moe))
+    assert value_of(line, "--moe-runner-backend") == "triton" and "--lora-strict-loading" in line
+    with pytest.raises(ConfigError, match=r"of experts with down_proj.*Add down_proj,"):
+        arguments(settings(model=moe, lora_targets="q_proj,v_proj,gate_proj,up_proj"))
+    attention = arguments(settings(model=moe, lora_targets="q_proj,k_proj,v_proj,o_proj"))
+    assert "gate_proj" not in attention and "--lora-strict-loading" in attention
+    assert "--moe-runner-backend" not in arguments(settings(lora_targets="gate_proj,up_proj,down_proj"))
 
 
 def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
