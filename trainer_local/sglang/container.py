@@ -37,7 +37,7 @@ def with_variables(program: Sequence[str], variables: Mapping[str, str]) -> list
 
 
 def faults(program: Sequence[str], gpus: int) -> Iterator[tuple[bool, str]]:
-    """What is wrong with a command that starts a container whose server has `gpus` GPUs, and whether that keeps it from
+    """Faults of a command that starts a container whose server has `gpus` GPUs, and whether that keeps it from
     starting. Nothing for commands that start no container.
     """
     clients = [word for word in program if Path(word).name in _CLIENTS]
