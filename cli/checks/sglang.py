@@ -98,8 +98,8 @@ def _environment(settings: Settings, python: str, placed: Placement) -> Iterator
 
 
 def lacking_tools(environ: Mapping[str, str]) -> Iterator[str]:
-    """Programs that SGLang (0.5.23, `kernels/jit`) does not find in `environ` to compile its kernels with, and how to get it. It
-    compiles at the first start, and again after an update.
+    """Programs that SGLang (0.5.23, `kernels/jit`) does not find in `environ` to compile its kernels with, and how to
+    get them. It compiles at the first start, and again after an update.
     """
     path = environ.get("PATH")
     on_path = shutil.which("nvcc", path=path)
