@@ -60,7 +60,7 @@ class Finding(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class TrialAnswer(msgspec.Struct, frozen=True):
     """The answer to a question, its meaning, and the tokens that were sent for it."""
 
     text: str
@@ -133,7 +133,7 @@ class Trial:
         finally:
             await self._close()
 
-    async def _ask(self, asked: str, work: Callable[..., Awaitable[Answer]], *given: Any) -> Finding:
+    async def _ask(self, asked: str, work: Callable[..., Awaitable[TrialAnswer]], *given: Any) -> Finding:
         started = time.perf_counter()
         try:
             answer = await work(*given)
@@ -159,32 +159,32 @@ class Trial:
         """The text that is trained on: a prompt and its sampled answer, or made-up ends where none was sampled."""
         return [*self._prompt, *(self._answer or self._text[-ANSWER:])]
 
-    async def _offer(self) -> Answer:
+    async def _offer(self) -> TrialAnswer:
         offer: Offer = await self._provider.offer()
         context = f", a context of {offer.context_length:,} tokens" if offer.context_length else ""
-        return Answer(f"{len(offer.models)} models{context}")
+        return TrialAnswer(f"{len(offer.models)} models{context}")
 
     async def _sampler(self) -> Sampler:
         if self._base is None:
             self._base = await self._provider.sampler("")
         return self._base
 
-    async def _sample(self) -> Answer:
+    async def _sample(self) -> TrialAnswer:
         sampler, started = await self._sampler(), time.perf_counter()
         found = await sampler.sample(self._prompt, SamplingParams(max_new_tokens=ANSWER, temperature=1.0))
         seconds = time.perf_counter() - started
         self._answer, self._sampled = list(found.ids), np.asarray(found.logprobs, dtype=np.float32)
         pace = seconds / max(1, len(found.ids))
-        return Answer(
+        return TrialAnswer(
             f"{len(found.ids)} tokens with logprobs, {pace:.3f} s a token",
             _sent(prefill=len(self._prompt), cached=found.cached, sample=len(found.ids)),
             f"an answer of 1,000 tokens shows after some {1000 * pace:.0f} s, in one piece",
         )
 
-    async def _score(self) -> Answer:
+    async def _score(self) -> TrialAnswer:
         found = await (await self._sampler()).score(self._text, self._start_of_answer)
         cached = found.cached / len(self._text)
-        return Answer(
+        return TrialAnswer(
             f"{len(found.logprobs)} scores, {cached:.0%} of the text from the cache",
             self._scored(found.cached),
             "texts that begin alike cost the price of cached tokens"
@@ -199,27 +199,27 @@ class Trial:
     def _scored(self, cached: int) -> dict[Kind, int]:
         return _sent(prefill=len(self._text), cached=cached, sample=1)
 
-    async def _likeliest(self, width: int) -> Answer:
+    async def _likeliest(self, width: int) -> TrialAnswer:
         found = await (await self._sampler()).score(self._text, self._start_of_answer, top_logprobs=width)
         reported = min((len(row) for row in found.top_logprobs), default=0)
         methods = "rehearse, topk and topk-select compare that many" if reported else "take binary, opd or combined"
-        return Answer(f"{reported} in each place", self._scored(found.cached), methods)
+        return TrialAnswer(f"{reported} in each place", self._scored(found.cached), methods)
 
-    async def _chosen(self, count: int) -> Answer:
+    async def _chosen(self, count: int) -> TrialAnswer:
         ids = np.array(sorted(set(self._text))[:count], dtype=np.int64)
         width = min(_CHOSEN_AT_ONCE, len(ids))
         chosen = np.resize(ids, (ANSWER, width))
         found = await (await self._sampler()).score(self._text, self._start_of_answer, chosen=chosen)
         assert found.chosen is not None, "it was asked"
-        return Answer(
+        return TrialAnswer(
             f"{found.chosen.size:,} scores of {len(np.unique(chosen))} ids",
             self._scored(found.cached),
             "not needed: a step scores chosen tokens in forward passes",
         )
 
-    async def _start(self) -> Answer:
+    async def _start(self) -> TrialAnswer:
         await self._ready()
-        return Answer("made")
+        return TrialAnswer("made")
 
     async def _ready(self) -> Training:
         if self._training is None:
@@ -239,7 +239,7 @@ class Trial:
             targets[:lead] = 0
         return Datum(text[:-1], targets, lead=lead)
 
-    async def _forward(self, more: int) -> Answer:
+    async def _forward(self, more: int) -> TrialAnswer:
         datum = self._datum(more)
         (found,) = await (await self._ready()).forward([datum])
         values = found[datum.lead :]
@@ -247,16 +247,16 @@ class Trial:
         sent = _sent(prefill=len(datum.ids))
         if more:
             again = _most(own, self._trained)
-            return Answer(
+            return TrialAnswer(
                 f"{values.size:,} logprobs, those of the answer off by {again:.2g} at most",
                 sent,
                 "chosen tokens are scored at any length: rehearse, topk and topk-select train",
             )
         self._trained = own
         if not len(self._sampled):
-            return Answer(f"{len(own)} logprobs", sent, "no answer was sampled to compare them with")
+            return TrialAnswer(f"{len(own)} logprobs", sent, "no answer was sampled to compare them with")
         distance = _rms(own - self._sampled)
-        return Answer(
+        return TrialAnswer(
             f"{len(own)} logprobs, RMS {distance:.3g} nats from those of the sampling",
             sent,
             "sampler and trainer agree"
@@ -264,13 +264,13 @@ class Trial:
             else "sampler and trainer disagree: few turns pass the audit",
         )
 
-    async def _step_on_distributions(self) -> Answer:
+    async def _step_on_distributions(self) -> TrialAnswer:
         datum = self._datum(WIDTHS[0])
         weights = np.full((len(datum.ids) - datum.lead, datum.targets.shape[1]), 1e-3)
         updated = await self._update(Pass("cross_entropy", [_with(datum, weights=weights)]))
         return self._stepped(updated, "rehearse, topk and topk-select train")
 
-    async def _step_on_tokens(self) -> Answer:
+    async def _step_on_tokens(self) -> TrialAnswer:
         datum = self._datum(0)
         known = self._sampled if len(self._sampled) else self._trained
         praised = _with(datum, logprobs=known, advantages=np.ones(len(datum.ids) - datum.lead))
@@ -290,51 +290,51 @@ class Trial:
         self._trained = updated.after[0][plain.lead :]
         return updated
 
-    def _stepped(self, updated: Updated, consequence: str) -> Answer:
+    def _stepped(self, updated: Updated, consequence: str) -> TrialAnswer:
         places = self._short - 1
         norm = updated.metrics.get("gradient/norm")
         reported = ["no gradient norm" if norm is None else f"gradient norm {norm:.3g}"]
         reported.append(f"the pass reports {'' if updated.before else 'no '}logprobs")
-        return Answer(", ".join(reported), _sent(prefill=places, train=places, step=1), consequence)
+        return TrialAnswer(", ".join(reported), _sent(prefill=places, train=places, step=1), consequence)
 
-    async def _save(self) -> Answer:
+    async def _save(self) -> TrialAnswer:
         training = await self._ready()
         self._state, self._weights = await self._cleanup.save(training, self._name, weights=True, folder=None)
-        return Answer("both are kept")
+        return TrialAnswer("both are kept")
 
-    async def _resume(self) -> Answer:
+    async def _resume(self) -> TrialAnswer:
         if not self._state:
-            return Answer("nothing was kept")
+            return TrialAnswer("nothing was kept")
         await self._close()
         datum = self._datum(0)
         (found,) = await (await self._ready()).forward([datum])
         off = _most(found[datum.lead :], self._trained)
-        return Answer(
+        return TrialAnswer(
             f"its logprobs are off by {off:.2g} at most",
             _sent(prefill=len(datum.ids)),
             "it continues where it was" if off < CLOSE else "it is another one",
         )
 
-    async def _sample_trained(self) -> Answer:
+    async def _sample_trained(self) -> TrialAnswer:
         if not self._weights:
-            return Answer("nothing was kept")
+            return TrialAnswer("nothing was kept")
         sampler = await self._provider.sampler(self._weights)
         drawn = await sampler.sample(self._prompt, SamplingParams(max_new_tokens=ANSWER, temperature=1.0))
         scored = await sampler.score(self._learned, len(self._prompt))
         off = _rms(np.asarray(scored.logprobs, dtype=np.float32) - self._trained)
         sent = Counter(_sent(prefill=len(self._prompt), cached=drawn.cached, sample=len(drawn.ids)))
         sent.update(_sent(prefill=len(self._learned), cached=scored.cached, sample=1))
-        return Answer(
+        return TrialAnswer(
             f"{len(drawn.ids)} tokens; the first answer's scores are RMS {off:.3g} nats from the trainer's",
             dict(sent),
             "what is published is what was trained" if off < CLOSE else "what is served is not what was trained",
         )
 
-    async def _remove(self) -> Answer:
+    async def _remove(self) -> TrialAnswer:
         if not self._state:
-            return Answer("nothing was kept")
+            return TrialAnswer("nothing was kept")
         await self._cleanup.discard(self._state, self._weights)
-        return Answer("nothing is kept, or the provider removes it itself")
+        return TrialAnswer("nothing is kept, or the provider removes it itself")
 
     async def _close(self) -> None:
         training, self._training = self._training, None
