@@ -22,6 +22,7 @@ from openclaw_rl.cli.checks.cloud import cloud_checks
 from openclaw_rl.cli.checks.data_flows import TITLES, data_flows
 from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
 from openclaw_rl.cli.checks.sglang import sglang_checks
+from openclaw_rl.cli.checks.trial import try_provider
 from openclaw_rl.cli.client import running
 from openclaw_rl.cli.model_files import is_hub_name, provided_tokenizer
 from openclaw_rl.cli.options import Json, print_json
@@ -66,13 +67,20 @@ def doctor(
         str,
         typer.Option(help="Plan for these GPUs instead of this machine's: 2x24: two of 24 GB; 24,80: one of each"),
     ] = "",
+    ask_provider: Annotated[
+        bool,
+        typer.Option("--try-provider", help="Ask the cloud provider a few paid questions; states the cost first"),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --try-provider: spend without confirmation")] = False,
     as_json: Json = False,
 ) -> None:
     """Show everything; exit code 1 if the service cannot run with these settings. Raises `ConfigError` for `with_gpus`
-    that cannot be read.
+    that cannot be read, and for a provider that cannot be tried.
     """
     flags = parse_flags(context.args)
     settings, sources = load(flags)
+    if ask_provider:
+        raise typer.Exit(try_provider(resolve_backend(settings), yes=yes, as_json=as_json))
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(resolved)

@@ -27,7 +27,7 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import preflight
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
 from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
-from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, FireworksDeployment
+from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, FireworksDeployment, job_of
 from openclaw_rl.trainer_cloud.fireworks.job import TrainerJob
 from openclaw_rl.trainer_cloud.fireworks.sampler import MAX_TOP_LOGPROBS, RolloutSampler
 from openclaw_rl.trainer_cloud.fireworks.sdk import SERVERLESS, root, training_url
@@ -67,6 +67,7 @@ class Fireworks:
         preflight.check_key(self._settings)
         if self._dedicated:
             self._serves = True
+            await self._deployment.ready(await self._first_job(path))
             await self._deployment.load(path)
             route = functools.partial(self._deployment.serving, path)
             return self._kept(RolloutSampler(self._settings, root(self._settings), route))
@@ -151,10 +152,17 @@ class Fireworks:
         return FireworksTraining(client, self._settings, place=place)
 
     async def _url(self, rank: int) -> str:
-        if not self._dedicated:
-            return training_url(self._settings)
-        await self._deployment.ready()
-        return await self._job.url(rank, self._deployment.id)
+        return await self._job.url(rank) if self._dedicated else training_url(self._settings)
+
+    async def _first_job(self, path: str) -> str:
+        """The trainer job to which a deployment is attached when it is created: the one whose weights it serves, else
+        the one that will train, which is started first. Attaching it later would restart it.
+        """
+        deployment, learning = self._deployment, self._settings.learning
+        if path or deployment.is_ready or not deployment.own or not learning.train:
+            return job_of(path)
+        await self._job.url(learning.lora_rank)
+        return self._job.name
 
     def _served(self, purpose: str, path: str) -> RolloutSampler:
         url = training_url(self._settings)

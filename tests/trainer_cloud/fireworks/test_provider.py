@@ -71,11 +71,11 @@ async def test_a_trainer_that_a_crash_left_is_gone_on_with_or_removed_with_a_sta
 async def test_an_artifact_that_cannot_be_removed_stays_on_the_list_with_a_stand_in(
     dedicated: fireworks.Fireworks, fake: Fake, tmp_path: Path
 ) -> None:
-    await dedicated.train(rank=8, seed=3)
-    (job,) = ArtifactRegistry(tmp_path).find("fireworks", "trainer")
-    fake.failures["DELETE", job.name] = Answer({"message": "no"}, 500)
+    await dedicated.sampler("")
+    (deployment,) = ArtifactRegistry(tmp_path).find("fireworks", "deployment")
+    fake.failures["DELETE", deployment.name] = Answer({"message": "no"}, 500)
     await dedicated.close()
-    assert ArtifactRegistry(tmp_path).find("fireworks", "trainer") == [job]
+    assert ArtifactRegistry(tmp_path).find("fireworks", "deployment") == [deployment]
 
 
 async def step(training: FireworksTraining) -> None:
