@@ -98,6 +98,24 @@ def describe(settings: Settings) -> str:
     return f"{name}: the model {reason}{sees}; SGLang serves {how}"
 
 
+def caveats(settings: Settings) -> list[str]:
+    """The parts of this policy that a LoRA does not reach, for people. Raises `ConfigError`."""
+    if not settings.learning.lora:
+        return []
+    found = []
+    if trainer_for(settings)[0] == TRANSFORMERS and _has_experts(model_config(Path(settings.engine.model_folder))):
+        found.append(
+            "the model has experts, and the transformers trainer gives them no adapter: they stay untrained, and only "
+            "the other layers learn"
+        )
+    if settings.engine.backend != "embedded" and serves_full_weights(settings):
+        found.append(
+            "each version is the adapter merged into the weights, which are rounded for SGLang. In bfloat16 a change "
+            "of less than 1/512 of a weight is lost, so small steps show only after several"
+        )
+    return found
+
+
 def serves_full_weights(settings: Settings) -> str:
     """The reason why SGLang gets each version's full weights instead of adapters; "" where it gets adapters,
     as always from Megatron-core.
@@ -161,6 +179,11 @@ def _config(settings: Settings) -> Mapping[str, Any]:
     """The model's configuration; empty where another machine has it."""
     folder = Path(settings.engine.model_folder)
     return model_config(folder) if (folder / "config.json").is_file() else {}
+
+
+def _has_experts(config: Mapping[str, Any]) -> bool:
+    text = config.get("text_config") or config
+    return any(text.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
 
 
 def _targets(settings: Settings, kind: str) -> set[str]:

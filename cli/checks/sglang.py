@@ -40,7 +40,7 @@ print(json.dumps({"versions": versions, "header": header, "has_header": os.path.
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers of SGLang's Python about itself: versions of packages, and the header that compiling for it needs."""
+    """SGLang's Python by its own words: versions of packages, and the header that compiling for it needs."""
 
     versions: dict[str, str] = {}
     header: str = ""
@@ -98,7 +98,7 @@ def _environment(settings: Settings, python: str, placed: Placement) -> Iterator
 
 
 def lacking_tools(environ: Mapping[str, str]) -> Iterator[str]:
-    """Programs that SGLang (0.5.23, `kernels/jit`) does not find in `environ` to compile its kernels with, and how to
+    """The tools that SGLang (0.5.23, `kernels/jit`) does not find in `environ` to compile its kernels with, and how to
     get them. It compiles at the first start, and again after an update.
     """
     path = environ.get("PATH")

@@ -160,7 +160,10 @@ def _checks(
     policy = _provided(settings) if cloud else _policy(settings)
     yield policy
     if policy.ok and backend.ok and not cloud and settings.learning.train:
-        yield Check.attempt("trainer", lambda: choice.describe(settings))
+        trainer = Check.attempt("trainer", lambda: choice.describe(settings))
+        yield trainer
+        if trainer.ok:
+            yield from (Check("trainer", None, line) for line in choice.caveats(settings))
     if backend.ok and settings.engine.backend == "megatron":
         yield from sglang_checks(settings, placed, here=here)
     if policy.ok:

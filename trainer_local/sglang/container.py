@@ -37,8 +37,8 @@ def with_variables(program: Sequence[str], variables: Mapping[str, str]) -> list
 
 
 def faults(program: Sequence[str], gpus: int) -> Iterator[tuple[bool, str]]:
-    """Faults of a command that starts a container whose server has `gpus` GPUs, and whether that keeps it from
-    starting. Nothing for commands that start no container.
+    """The faults of a command that starts a container whose server has `gpus` GPUs: whether each keeps it from
+    starting, and its description. None for commands that start no container.
     """
     clients = [word for word in program if Path(word).name in _CLIENTS]
     if not clients or "run" not in program:
@@ -49,13 +49,13 @@ def faults(program: Sequence[str], gpus: int) -> Iterator[tuple[bool, str]]:
             f"{wrong} has a comma, at which docker cuts it in two: with {gpus} GPUs it refuses to start. Write the "
             'quotes that docker needs so that they stay: --gpus \\"device={gpus}\\"',
         )
-    if NAME not in program:
+    if not any(NAME in word for word in program):
         yield (
             False,
             "the container has no name to end it by: it may stay when the service ends, with its GPUs and its port. "
             "Add: --name {name}",
         )
-    if VARIABLES not in program:
+    if not any(VARIABLES in word for word in program):
         yield False, "SGLang in the container does not get the variables that it needs. Add: {env}"
 
 

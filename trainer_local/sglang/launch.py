@@ -18,7 +18,7 @@ import msgspec
 
 from openclaw_rl.shared.backends import engine_address
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.gpus import ORDER, VISIBLE
+from openclaw_rl.shared.gpus import ALLOCATOR, ORDER, VISIBLE
 from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import (
@@ -149,11 +149,16 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     that they win.
     """
     found = ["--model-path", settings.engine.model, "--served-model-name", "policy", "--incremental-streaming-output"]
+    # Without this its scheduler keeps a core busy while nothing is asked. A request wakes it at once.
+    found += ["--sleep-on-idle"]
     if settings.engine.tokenizer:
         found += ["--tokenizer-path", settings.engine.tokenizer]
     if settings.engine.context_length:
         found += ["--context-length", str(settings.engine.context_length)]
     quantized = settings.gpu.quantization or quantization(settings.engine.model)
+    if quantized != "gguf":  # whose head has no plain weight
+        # bfloat16 rounds logits of 16 to 32 to eighths. It still does in a head with an adapter (targets "all").
+        found += ["--enable-fp32-lm-head"]
     if quantized and settings.learning.train and not settings.learning.lora:
         raise ConfigError(
             f"lora = off trains all weights, and SGLang would serve them quantized ({quantized}): every new version "
@@ -225,8 +230,10 @@ def filled(program: Sequence[str], arguments: Sequence[str], gpus: str) -> list[
 def environment(
     gpus: Sequence[str], own: Mapping[str, str], inherited: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The environment of a server: its `own` variables and its GPUs."""
-    kept = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    """The environment of a server: its `own` variables and its GPUs. Settings of torch's allocator are meant for the
+    trainer: SGLang cannot lend the memory of expandable segments, and ends where it is to.
+    """
+    kept = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", *ALLOCATOR)}
     return kept | dict(own) | ({VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"} if gpus else {})
 
 

@@ -81,7 +81,7 @@ def test_a_lora_policy_is_served_with_adapters_and_priorities() -> None:
     assert (value_of(line, "--max-lora-rank"), value_of(line, "--max-loras-per-batch")) == ("8", "5")
     assert (value_of(line, "--context-length"), value_of(line, "--model-path")) == ("4096", "/policy")
     assert line[line.index("--lora-target-modules") + 1 :][:3] == ["q_proj", "k_proj", "v_proj"]
-    assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= {*line}
+    assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first", "--sleep-on-idle"} <= {*line}
     assert value_of(line, "--priority-scheduling-preemption-threshold") == "0"
     assert not {"--enable-memory-saver", "--quantization"} & {*line}
     assert "--enable-lora" not in arguments(settings(lora=False))
@@ -138,6 +138,8 @@ def test_quantization_is_passed_on_and_learns_by_adapters_alone(name: str, tmp_p
     with pytest.raises(ConfigError, match=rf"quantized \({name}\)"):
         arguments(settings(model=str(tmp_path), lora=False))
     assert "--quantization" not in arguments(settings(model=str(tmp_path)))
+    assert "--enable-fp32-lm-head" in arguments(settings(**given))
+    assert "--enable-fp32-lm-head" not in arguments(settings(sglang_args="--quantization gguf"))
 
 
 def test_further_arguments_come_last() -> None:
@@ -166,7 +168,9 @@ def test_a_machine_without_gpus_leaves_it_to_the_command(monkeypatch: pytest.Mon
 
 def test_a_server_counts_gpus_as_the_driver_does() -> None:
     """CUDA itself would count the fastest first, where they differ."""
-    seen = environment(["1"], {"OWN": "1"}, {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "here"})
+    inherited = {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "here"}
+    inherited |= {name: "expandable_segments:True" for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+    seen = environment(["1"], {"OWN": "1"}, inherited)
     assert seen == {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OWN": "1"}
 
 
@@ -220,7 +224,7 @@ def test_only_a_command_that_names_a_container_has_one_to_end() -> None:
         ('docker run --name {name} {env} --gpus "device={gpus}" sglang', 2, [(True, "comma")]),
         ("docker run --name {name} {env} --gpus=device={gpus} sglang", 2, [(True, "comma")]),
         ("docker run --name {name} {env} --gpus device={gpus} sglang", 1, []),
-        ("docker run --name {name} {env} --gpus all sglang", 2, []),
+        ("docker run --name={name} {env} --gpus all sglang", 2, []),
         ("docker run {env} --gpus all sglang", 1, [(False, "--name {name}")]),
         ("podman run --device nvidia.com/gpu=all sglang", 2, [(False, "--name {name}"), (False, "Add: {env}")]),
         ("env A=b python serve.py", 2, []),
