@@ -155,8 +155,8 @@ def sglang_targets(settings: Settings) -> list[str]:
     return [name for name in _PROJECTIONS if name in wanted] + sorted(wanted - {*_PROJECTIONS})
 
 
-def has_experts(settings: Settings) -> bool:
-    """True for a model of experts whose adapters SGLang takes."""
+def adapts_experts(settings: Settings) -> bool:
+    """True for a model with experts whose adapters SGLang takes."""
     return str(_config(settings).get("model_type")) == "qwen3_moe"
 
 

@@ -23,7 +23,7 @@ from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import (
     adapter_folder,
-    has_experts,
+    adapts_experts,
     lacking,
     serves_full_weights,
     sglang_targets,
@@ -171,7 +171,9 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     if not serves_full_weights(settings):
         found += ["--enable-lora", "--max-lora-rank", str(settings.learning.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
-        if has_experts(settings):  # others of its kernels take no adapters, and names that do not fit would only warn
+        if adapts_experts(
+            settings
+        ):  # others of its kernels take no adapters, and names that do not fit would only warn
             found += ["--moe-runner-backend", "triton", "--lora-strict-loading"]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine.max_versions + 1)]
@@ -250,7 +252,7 @@ def _python(settings: Settings) -> str:
 def _targets(settings: Settings) -> list[str]:
     """`lora_targets` as SGLang wants them. Raises `ConfigError` for what it cannot hold."""
     named = [name.strip() for name in settings.learning.lora_targets.split(",") if name.strip()]
-    if missing := lacking(named, "qwen3_moe" if has_experts(settings) else ""):
+    if missing := lacking(named, "qwen3_moe" if adapts_experts(settings) else ""):
         raise ConfigError(
             f"lora_targets = {settings.learning.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and "
             f"so gate_proj and up_proj, of experts with down_proj; it cannot serve such an adapter. Add "
