@@ -65,8 +65,10 @@ CASES: dict[str, dict[str, Any]] = {
     "all weights, recompute, offload": {"lora": False, "recompute": True, "offload_optimizer": True},
     "all weights, recompute": {"lora": False, "recompute": True},
 }
-COLUMNS = ("case", "tokens/s", "turn tokens/s", "MFU", "pass s", "update s", "step s", "teacher s", "measuring s")
-COLUMNS += ("peak GB", "reserved GB", "estimate GB")
+COLUMNS = (
+    *("case", "tokens/s", "turn tokens/s", "MFU", "pass s", "update s", "step s", "teacher s", "measuring s"),
+    *("peak GB", "reserved GB", "estimate GB"),
+)
 
 LIMITS = {
     torch.bfloat16: {"logprobs": 0.02, "loss": 0.02, "gradients": 4e-2},
@@ -135,16 +137,17 @@ def estimate(settings: Settings) -> dict[str, int]:
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
     """Let models that are loaded in the block compute in `dtype`, whatever the device's own precision is."""
-    own = rank_module.RankWeights
+    module: Any = rank_module
+    own = module.RankWeights
 
     def loaded(settings: Settings, group: Any, _: torch.dtype) -> Any:
         return own(settings, group, dtype)
 
-    rank_module.RankWeights = loaded  # type: ignore[assignment, misc]
+    module.RankWeights = loaded
     try:
         yield
     finally:
-        rank_module.RankWeights = own  # type: ignore[misc]
+        module.RankWeights = own
 
 
 async def agreement(folder: Path, options: argparse.Namespace, dtype: torch.dtype) -> dict[str, float]:

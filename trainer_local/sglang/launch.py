@@ -171,9 +171,7 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     if not serves_full_weights(settings):
         found += ["--enable-lora", "--max-lora-rank", str(settings.learning.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
-        if adapts_experts(
-            settings
-        ):  # others of its kernels take no adapters, and names that do not fit would only warn
+        if adapts_experts(settings):  # other kernels take no adapters, and names that do not fit would only warn
             found += ["--moe-runner-backend", "triton", "--lora-strict-loading"]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine.max_versions + 1)]
