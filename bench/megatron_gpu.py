@@ -68,18 +68,10 @@ CASES: dict[str, dict[str, Any]] = {
     "all weights, recompute, offload": {"lora": False, "recompute": True, "offload_optimizer": True},
     "all weights, recompute": {"lora": False, "recompute": True},
 }
-COLUMNS: tuple[str, ...] = (
-    "case",
-    "tokens/s",
-    "turn tokens/s",
-    "MFU",
-    "pass s",
-    "update s",
-    "step s",
-    "teacher s",
-    "measuring s",
+COLUMNS = (
+    *("case", "tokens/s", "turn tokens/s", "MFU", "pass s", "update s", "step s", "teacher s", "measuring s"),
+    *("peak GB", "reserved GB", "estimate GB"),
 )
-COLUMNS += ("peak GB", "reserved GB", "estimate GB")
 
 LIMITS = {
     torch.bfloat16: {"logprobs": 0.02, "loss": 0.02, "gradients": 4e-2},

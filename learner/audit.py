@@ -3,7 +3,8 @@
 Audited are `audit_fraction` of the turns, chosen by their ids alone, and each version's first turns. Only answers
 sampled with a temperature and nothing else can be compared (greedy ones, and those of engines that report unscaled
 logprobs, at temperature 1); no engine scores filters and penalties, and no term uses the logprobs of such turns
-(`shared.objective.importance_ratio`). A turn that is off by more than the tolerance goes into quarantine.
+(`shared.objective.importance_ratio`). A turn that is off by more than the tolerance, which is wider for short answers,
+goes into quarantine.
 
 Scoring has the lowest priority. The engine's prefix cache may be what is wrong, so the fraction, and a version's turns
 until one was aligned, are scored without it. If the engine is away or has dropped the version, only the audit is lost.
@@ -32,6 +33,13 @@ log = logging.getLogger(__name__)
 POLL = 1.0
 FIRST_TURNS = 3
 """Aligned turns of a version before only the fraction is audited: if all logprobs are off, nothing trains."""
+
+NOISE = 0.039
+"""Root mean square of one token's noise, in nats: between two engines that compute a dense 7B and its head in bfloat16,
+as published (ServiceNow/Fast-LLM, pull request 525; 0.023 with heads in float32). Nothing was measured on a GPU here.
+"""
+DEVIATIONS = 4.0
+"""Standard errors of that noise by which an answer may be off beyond the tolerance."""
 
 _AT_ONCE = 64
 _PAUSE_AFTER_FAILURE = 2.0
@@ -159,6 +167,8 @@ def judged(differences: Sequence[float], tolerance: float) -> tuple[AuditVerdict
     """The verdict on |recorded − found| logprobs (at least one), with the reason.
 
     Judged by their root mean square, so that a few tokens that are far off count for more than noise on all of them.
+    `tolerance` holds for long answers. The root mean square of n tokens varies by about 1/√n of one token's noise, so a
+    short answer may be off by more.
     """
     count = len(differences)
     spread = math.sqrt(math.fsum(value * value for value in differences) / count)
@@ -166,9 +176,10 @@ def judged(differences: Sequence[float], tolerance: float) -> tuple[AuditVerdict
         f"its logprobs are off by {fmean(differences):.2g} on average, {max(differences):.2g} at most (root mean "
         f"square {spread:.2g}, over {count} tokens)"
     )
-    if spread <= tolerance:
+    limit = tolerance + DEVIATIONS * NOISE / math.sqrt(count)
+    if spread <= limit:
         return "aligned", reason
-    return "misaligned", f"{reason}, more than {tolerance:g}"
+    return "misaligned", f"{reason}, more than {limit:.3g}"
 
 
 def _difference(recorded: float, found: float, slack: float) -> float:

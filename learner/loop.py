@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from openclaw_rl.learner.batch import Batch, Batches
+from openclaw_rl.learner.fitting import MEMORY, fitting_step
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory
@@ -25,9 +26,16 @@ from openclaw_rl.learner.rollouts.rollouts import RolloutContext, make_rollouts
 from openclaw_rl.learner.teacher import OtherTeacher
 from openclaw_rl.learner.versions import Candidate, Versions
 from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, TrainerAway, TrainerError
+from openclaw_rl.shared.errors import (
+    EngineError,
+    JournalError,
+    OpenClawRLError,
+    TrainerAway,
+    TrainerError,
+    TrainerOutOfMemory,
+)
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.records import Judgement, PolicyVersion, Sample
+from openclaw_rl.shared.records import Judgement, PolicyVersion, Quarantine, Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import StepReport, Trainer
@@ -163,11 +171,17 @@ class Learner:
         )
         try:
             samples = [*self._advantages(samples), *rollouts]
-            report = await self._trainer.step(samples, self._method.recipe(self._settings.learning))
+            recipe = self._method.recipe(self._settings.learning)
+            report, note = await fitting_step(self._trainer, samples, recipe)
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
+            self._progress.note(MEMORY, note)
         except TrainerAway:
             await self._versions.undo()
             raise
+        except TrainerOutOfMemory as error:
+            self._prepared = None
+            await self._out_of_memory([*batch.samples, *samples], error)
+            return
         except TrainerError as error:
             self._prepared = None
             await self._failed(batch, error, live)
@@ -279,6 +293,18 @@ class Learner:
         proposed = candidates_of(judgement.votes) if judgement else []
         # The wish of a comment is no vote's; it comes first.
         return (proposed if sample.hint in proposed else [sample.hint, *proposed])[:MOST_CANDIDATES]
+
+    async def _out_of_memory(self, samples: Sequence[Sample], error: TrainerOutOfMemory) -> None:
+        """Set the turn aside that does not fit in memory; the others of its batch are ready again. If no turn is to
+        blame, all wait.
+        """
+        await self._versions.undo()
+        turn = next((one.turn_id for one in samples if one.turn_id and one.sample_id == error.sample_id), None)
+        self._progress.note(MEMORY, str(error))
+        if turn is None:
+            raise error
+        log.error("turn %s is set aside: %s", turn, error)
+        await self._journal.add_quarantine(Quarantine(turn_id=turn, reason=f"{MEMORY}: {error}"))
 
     async def _failed(self, batch: Batch, error: TrainerError, live: PolicyVersion) -> None:
         """Try a batch whose step fails twice, then reject it, so that learning continues without it."""

@@ -14,7 +14,8 @@
     │   └── ContextLengthExceeded
     ├── JournalError           the journal cannot be read or written
     ├── TrainerError           a step, a checkpoint or a publish failed
-    │   └── TrainerAway        what trains cannot be had now: the batch waits
+    │   ├── TrainerAway        what trains cannot be had now: the batch waits
+    │   └── TrainerOutOfMemory a step does not fit in the device's memory: answers are cut, turns named
     ├── JudgeError             one vote failed
     └── JudgeAway              no judge can be asked now: the turn waits
 
@@ -163,6 +164,19 @@ class TrainerAway(TrainerError):
     """The trainer cannot be had now (a provider that is away, a budget that is spent): nothing was changed, and the
     batch waits instead of being given up.
     """
+
+
+class TrainerOutOfMemory(TrainerError):
+    """A step does not fit in the memory of its device, and was undone.
+
+    `sample_id` names a sample whose answer does not fit even alone. Without it, smaller passes may fit if `tokens`, the
+    size of the pass that did not, is given; else no sample is to blame.
+    """
+
+    def __init__(self, message: str, *, sample_id: str = "", tokens: int = 0) -> None:
+        super().__init__(message)
+        self.sample_id = sample_id
+        self.tokens = tokens
 
 
 class JudgeError(OpenClawRLError):

@@ -21,6 +21,8 @@ from openclaw_rl.shared.errors import ConfigError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Settings of torch's allocator: the name that every version reads, and the newer one."""
 FIELDS = ("index", "uuid", "name", "memory.total", "memory.free", "mig.mode.current")
 SECONDS = 60.0
 """Time limit of the driver, which starts every GPU first if its persistence daemon does not run."""

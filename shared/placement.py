@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from openclaw_rl.shared.gpus import ORDER, VISIBLE, Gpu
+from openclaw_rl.shared.gpus import ALLOCATOR, ORDER, VISIBLE, Gpu
 
 VARIABLE = "OPENCLAW_PLACEMENT"
 
@@ -92,7 +93,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def trainer_environment(self) -> dict[str, str]:
         """Variables of the trainer's process: it and its children see the training GPUs as 0, 1, …"""
-        return {VISIBLE: ",".join(gpu.handle for gpu in self.train), ORDER: "PCI_BUS_ID"}
+        return {VISIBLE: ",".join(gpu.handle for gpu in self.train), ORDER: "PCI_BUS_ID", **_allocator()}
 
     @property
     def colocated(self) -> bool:
@@ -108,6 +109,17 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     def variables(self) -> dict[str, str]:
         """Variables that pass this placement on to a child process, which sees only its own GPUs."""
         return {VARIABLE: msgspec.json.encode(self).decode()}
+
+
+def _allocator(environ: Mapping[str, str] | None = None, devices: Path = Path("/dev")) -> dict[str, str]:
+    """The setting of torch's allocator for a trainer, whose tensors have other lengths in each step: segments that grow
+    leave no gaps. Nothing where the user set one, and under Windows, whose driver lacks what this needs (pytorch issue
+    192330).
+    """
+    environ = os.environ if environ is None else environ
+    if any(name in environ for name in ALLOCATOR) or (devices / "dxg").exists():
+        return {}
+    return {ALLOCATOR[0]: "expandable_segments:True"}
 
 
 def inherited_placement(environ: Mapping[str, str] | None = None) -> Placement | None:

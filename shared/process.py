@@ -23,13 +23,14 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None  # loaded before any fork
 
 
-def set_death_signal() -> bool:
-    """Ask the kernel for SIGKILL when the parent ends (prctl(2), Linux only); whether it took the request."""
-    return _LIBC is not None and bool(_LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0)
+def set_death_signal(number: signal.Signals = signal.SIGKILL) -> bool:
+    """Ask the kernel for a signal when the parent ends (prctl(2), Linux only); whether it took the request."""
+    return _LIBC is not None and bool(_LIBC.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0) == 0)
 
 
-def die_with_parent() -> None:
-    """End this process when the one in `PARENT_VARIABLE` ends, however it ends. Does nothing where that is not set.
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Get the signal `number` when the process in `PARENT_VARIABLE` ends, however it ends. Does nothing where that is
+    not set. SIGTERM is for a process that has to end more than itself.
 
     Call it first thing in `main`. Raises `ConfigError` when the variable is no process id.
     """
@@ -39,19 +40,19 @@ def die_with_parent() -> None:
     if not text.isdigit():
         raise ConfigError(f"{PARENT_VARIABLE} = {text!r} is not a process id; unset it, the supervisor sets it itself")
     parent = int(text)
-    watched = set_death_signal()
+    watched = set_death_signal(number)
     if os.getppid() != parent:  # it ended before we asked, or a launcher stands between: then only asking again helps
         if not alive(parent):
             os._exit(1)
         watched = False
     if not watched:
-        threading.Thread(target=_watch, args=(parent,), name="watch-parent", daemon=True).start()
+        threading.Thread(target=_watch, args=(parent, number), name="watch-parent", daemon=True).start()
 
 
-def _watch(parent: int) -> None:
+def _watch(parent: int, number: signal.Signals) -> None:
     while alive(parent):
         time.sleep(0.5)
-    os._exit(1)
+    os.kill(os.getpid(), number)
 
 
 def alive(pid: int) -> bool:

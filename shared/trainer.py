@@ -195,7 +195,7 @@ class Trainer(Protocol):
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
         """Forward, backward, optimizer step(s). On `TrainerError` weights and optimizer are as before the call; on
-        `TrainerAway` the same step can be made later.
+        `TrainerAway` the same step can be made later, on `TrainerOutOfMemory` one with a shorter answer, or without it.
         """
         ...
 

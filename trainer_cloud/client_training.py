@@ -10,20 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.trainer_cloud.futures import submitted
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Updated
 
 _NORMS = ("grad_norm", "gradient_norm", "global_grad_norm")
 
 
 class ClientTraining:
     """The common part of both providers' `Training`: `client` is the library's, `types` its module of types. Subclasses
-    say how its futures are awaited.
+    say how its futures are awaited. `is_sparse`: several targets in each place are sent without the places that do not
+    count.
     """
 
-    def __init__(self, client: Any, types: Any, *, who: str) -> None:
+    def __init__(self, client: Any, types: Any, *, who: str, is_sparse: bool = False) -> None:
         self.client = client
         self._types = types
         self._who = who
+        self._is_sparse = is_sparse
 
     async def finish(self, given: Any, doing: str) -> Any:
         """The result of a future of the library. Raises `CloudError`."""
@@ -32,11 +34,9 @@ class ClientTraining:
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
         if not data:
             return []
-        given = submitted(self.client.forward, [self._datum(one, "cross_entropy") for one in data], "cross_entropy")
-        answer = await self.finish(given, "a forward pass")
-        return [self._logprobs(out, one) for out, one in zip(answer.loss_fn_outputs, data, strict=True)]
+        return self._all_logprobs(await self.finish(self._forward(data), "a forward pass"), data)
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
         given = [
             submitted(
                 self.client.forward_backward,
@@ -47,13 +47,31 @@ class ClientTraining:
             for part in passes
         ]
         given.append(submitted(self.client.optim_step, self._adam(adam)))
+        given += [self._forward(after)] if after else []
         # All of them are awaited, whichever fails: an error that is not awaited is lost. The first has the reason.
-        answers = await asyncio.gather(*(self.finish(one, "a training step") for one in given), return_exceptions=True)
+        answers: list[Any] = await asyncio.gather(
+            *(self.finish(one, "a training step") for one in given), return_exceptions=True
+        )
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        metrics: Mapping[str, Any] = getattr(answers[-1], "metrics", None) or {}
-        return {_metric(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)}
+        gradients, (step, *scored) = answers[: len(passes)], answers[len(passes) :]
+        metrics: Mapping[str, Any] = getattr(step, "metrics", None) or {}
+        reported = all("logprobs" in out for answer in gradients for out in answer.loss_fn_outputs)
+        return Updated(
+            {_metric(name): float(value) for name, value in metrics.items() if isinstance(value, int | float)},
+            before=[self._all_logprobs(answer, part.data) for answer, part in zip(gradients, passes, strict=True)]
+            if reported
+            else (),
+            after=[logprobs for answer in scored for logprobs in self._all_logprobs(answer, after)],
+        )
+
+    def _forward(self, data: Sequence[Datum]) -> Any:
+        """The library's future of a forward pass."""
+        return submitted(self.client.forward, [self._datum(one, "cross_entropy") for one in data], "cross_entropy")
+
+    def _all_logprobs(self, answer: Any, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        return [self._logprobs(out, one) for out, one in zip(answer.loss_fn_outputs, data, strict=True)]
 
     def _datum(self, datum: Datum, loss: str) -> Any:
         parts: dict[str, Any] = {"target_tokens": np.asarray(datum.targets, dtype=np.int64)}
@@ -63,7 +81,12 @@ class ClientTraining:
         else:
             parts["logprobs"] = np.asarray(datum.logprobs, dtype=np.float32)
             parts["advantages"] = np.asarray(datum.advantages, dtype=np.float32)
-        tensors = {name: self._types.TensorData.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
+        tensors = {
+            name: sparse(self._types, part, datum.lead)
+            if self._is_sparse and part.ndim == 2
+            else self._types.TensorData.from_numpy(np.ascontiguousarray(part))
+            for name, part in parts.items()
+        }
         text = self._types.ModelInput.from_ints([int(token) for token in datum.ids])
         return self._types.Datum(model_input=text, loss_fn_inputs=tensors)
 
@@ -83,7 +106,7 @@ class ClientTraining:
     def _logprobs(self, out: Mapping[str, Any], datum: Datum) -> NDArray[np.float32]:
         if "logprobs" not in out:
             raise CloudError(f"{self._who} gave no logprobs of a forward pass", "refused", undone=True)
-        found = np.asarray(out["logprobs"].data, dtype=np.float32)
+        found = np.asarray(out["logprobs"].to_numpy(), dtype=np.float32)
         if found.size != datum.targets.size:
             raise CloudError(
                 f"{found.size} logprobs came back for targets of shape {datum.targets.shape}: this server does not "
@@ -92,6 +115,21 @@ class ClientTraining:
                 undone=True,
             )
         return found.reshape(datum.targets.shape)
+
+
+def sparse(types: Any, values: NDArray[Any], lead: int) -> Any:
+    """Values `[T, K]` as a CSR tensor of the library's `types`: all of the rows from `lead` on, zeros too, and nothing
+    before.
+    """
+    rows, columns = values.shape
+    kept = rows - lead
+    return types.TensorData(
+        data=np.ascontiguousarray(values[lead:]).reshape(-1),
+        dtype="int64" if values.dtype.kind == "i" else "float32",
+        shape=[rows, columns],
+        sparse_crow_indices=[0] * lead + [columns * row for row in range(kept + 1)],
+        sparse_col_indices=list(range(columns)) * kept,
+    )
 
 
 def _metric(name: str) -> str:

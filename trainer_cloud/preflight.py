@@ -260,5 +260,14 @@ def _named(model: str, names: Sequence[str]) -> str | None:
 
 def is_fireworks_own(url: str) -> bool:
     """True for an address of Fireworks itself."""
+    return _is_of(url, "fireworks.ai")
+
+
+def is_tinkers_own(url: str) -> bool:
+    """True for an address of Tinker itself, as opposed to another server that speaks its API."""
+    return _is_of(url, "thinkingmachines.dev", "thinkingmachines.ai")
+
+
+def _is_of(url: str, *domains: str) -> bool:
     host = urlsplit(url).hostname or ""
-    return host == "fireworks.ai" or host.endswith(".fireworks.ai")
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)

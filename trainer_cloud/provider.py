@@ -58,23 +58,26 @@ class Offer(msgspec.Struct, frozen=True):
 
 class Sampled(msgspec.Struct, frozen=True):
     """One answer: token ids with the end token where there is one, their logprobs at temperature 1 before any filter,
-    and why it ended.
+    and why it ended. `cached` tokens of the prompt were billed as found in the service's cache.
     """
 
     ids: Sequence[int]
     logprobs: Sequence[float]
     finish: Literal["stop", "length"]
     top_logprobs: Sequence[Sequence[tuple[float, int]]] = ()
+    cached: int = 0
 
 
 class Scored(msgspec.Struct, frozen=True):
     """Of each token from `start` on: its logprob at temperature 1; `top_logprobs` the `(logprob, id)` of the likeliest
-    ones in its place, best first; `chosen` `[tokens, K]` the logprobs of the ids that were asked about.
+    ones in its place, best first; `chosen` `[tokens, K]` the logprobs of the ids that were asked about. `cached` tokens
+    of the text were billed as found in the service's cache.
     """
 
     logprobs: Sequence[float]
     top_logprobs: Sequence[Sequence[tuple[float, int]]] = ()
     chosen: NDArray[np.float32] | None = None
+    cached: int = 0
 
 
 class Sampler(Protocol):
@@ -97,7 +100,7 @@ class Datum(msgspec.Struct, frozen=True):
     """One sequence for a trainer. Token t of `targets` is scored after `ids[: t + 1]`: ids are a text less its last
     token, targets the text less its first, `[T]`, or `[T, K]` with K candidates in each place (int64). The others are
     float32 of the same shape: `weights` of the cross entropy, or `logprobs` (of the sampling) and `advantages`; 0 in
-    them masks a place.
+    them masks a place. The places before `lead` do not count, and need not be sent or scored.
     """
 
     ids: Sequence[int]
@@ -105,6 +108,7 @@ class Datum(msgspec.Struct, frozen=True):
     weights: NDArray[np.float32] | None = None
     logprobs: NDArray[np.float32] | None = None
     advantages: NDArray[np.float32] | None = None
+    lead: int = 0
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -128,6 +132,17 @@ class Adam(msgspec.Struct, frozen=True):
     clip_grad: float
 
 
+class Updated(msgspec.Struct, frozen=True):
+    """The answer to an update: what the provider reports about the optimizer step (`gradient/norm`, if it does), and
+    logprobs of targets: `before` the step, of each pass for each datum, where the provider reports them, and `after` it
+    of the data that were asked about.
+    """
+
+    metrics: Mapping[str, float]
+    before: Sequence[Sequence[NDArray[np.float32]]] = ()
+    after: Sequence[NDArray[np.float32]] = ()
+
+
 class Training(Protocol):
     """One LoRA in training. Calls come one after the other. After a `CloudError` without `undone` its state is
     not known: it is thrown away, and training continues from the last saved state.
@@ -137,9 +152,9 @@ class Training(Protocol):
         """The logprobs of each datum's targets, `[T]` or `[T, K]`, without gradients."""
         ...
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
-        """Add up the gradients of the passes and make one optimizer step, all submitted together; what the provider
-        reports about it (`gradient/norm`, if it does).
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
+        """Add up the gradients of the passes, make one optimizer step, and a forward pass over `after` with the new
+        weights, all submitted together.
         """
         ...
 
@@ -162,13 +177,13 @@ class Provider(Protocol):
     name: str
     several_versions: bool
     """True if several sets of weights can be sampled from side by side."""
+    scores_texts: bool
+    """True if a sampler is to score the tokens of a text: it costs less than a forward pass."""
+    most_top_logprobs: int
+    """A bound on the likeliest tokens that samplers report at each position; 0: none are reported."""
 
     async def offer(self) -> Offer:
         """Ask it at once, without retries: whether it can be reached, the key is good, and the model is there."""
-        ...
-
-    async def max_top_logprobs(self, wanted: int) -> int:
-        """Number of likeliest tokens that it reports at each position of a scored text, up to `wanted`; 0: none."""
         ...
 
     async def sampler(self, path: str) -> Sampler:
@@ -177,6 +192,10 @@ class Provider(Protocol):
 
     async def train(self, *, rank: int, seed: int) -> Training:
         """A new LoRA on the base model."""
+        ...
+
+    async def base(self, *, rank: int) -> Training:
+        """The base model, for forward passes alone. `rank` is that of the LoRAs in training."""
         ...
 
     async def resume(self, path: str, *, rank: int) -> Training:

@@ -1,8 +1,8 @@
 """The trainer of a policy on your own GPUs, and the form in which SGLang gets its versions: from the settings and the
 model's `config.json` alone, without torch.
 
-Megatron-core trains dense Qwen3 models. Every other model, with its images, has the transformers trainer on one GPU.
-SGLang serves either.
+Megatron-core trains Qwen3's text models, dense or with experts. Every other model, with its images, has the
+transformers trainer on one GPU. SGLang serves either.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ _NEEDS = {
     "in_proj_z": {"in_proj_qkv"},
 }
 """Projections that SGLang computes in one: what an adapter of the first has to have too."""
+_EXPERTS = {"gate_proj", "up_proj", "down_proj"}
 _HYBRIDS = ("qwen3_5", "qwen3_5_text")
 
 
@@ -81,7 +82,7 @@ def trainer_for(settings: Settings) -> tuple[str, str]:
     why_not = why_not_megatron(model_config(Path(settings.engine.model_folder)))
     if why_not:
         return TRANSFORMERS, why_not
-    return MEGATRON, "is a dense Qwen3"
+    return MEGATRON, "is of Qwen3's text family"
 
 
 def describe(settings: Settings) -> str:
@@ -95,6 +96,24 @@ def describe(settings: Settings) -> str:
     full_weights = serves_full_weights(settings)
     how = f"full weights of one version at a time: {full_weights}" if full_weights else "an adapter for each version"
     return f"{name}: the model {reason}{sees}; SGLang serves {how}"
+
+
+def caveats(settings: Settings) -> list[str]:
+    """The parts of this policy that a LoRA does not reach, for people. Raises `ConfigError`."""
+    if not settings.learning.lora:
+        return []
+    found = []
+    if trainer_for(settings)[0] == TRANSFORMERS and _has_experts(model_config(Path(settings.engine.model_folder))):
+        found.append(
+            "the model has experts, and the transformers trainer gives them no adapter: they stay untrained, and only "
+            "the other layers learn"
+        )
+    if settings.engine.backend != "embedded" and serves_full_weights(settings):
+        found.append(
+            "each version is the adapter merged into the weights, which are rounded for SGLang. In bfloat16 a change "
+            "of less than 1/512 of a weight is lost, so small steps show only after several"
+        )
+    return found
 
 
 def serves_full_weights(settings: Settings) -> str:
@@ -118,9 +137,14 @@ def serves_full_weights(settings: Settings) -> str:
     return ""
 
 
-def lacking(targets: Collection[str]) -> list[str]:
-    """The layers that an adapter of `targets` lacks, since SGLang computes them in one with those."""
-    return sorted(set().union(*(_NEEDS.get(name, set()) for name in targets)) - set(targets))
+def lacking(targets: Collection[str], kind: str = "") -> list[str]:
+    """The layers that an adapter of `targets` lacks, since SGLang computes them in one with those. Of experts (`kind`
+    `qwen3_moe`) it takes adapters of all three projections or of none.
+    """
+    needed = set().union(*(_NEEDS.get(name, set()) for name in targets))
+    if kind == "qwen3_moe" and _EXPERTS & set(targets):
+        needed |= _EXPERTS
+    return sorted(needed - set(targets))
 
 
 def sglang_targets(settings: Settings) -> list[str]:
@@ -129,6 +153,11 @@ def sglang_targets(settings: Settings) -> list[str]:
     if wanted & {*_DELTA_NET}:
         return ["all"]
     return [name for name in _PROJECTIONS if name in wanted] + sorted(wanted - {*_PROJECTIONS})
+
+
+def adapts_experts(settings: Settings) -> bool:
+    """True for a model with experts whose adapters SGLang takes."""
+    return str(_config(settings).get("model_type")) == "qwen3_moe"
 
 
 def sglang_variables(settings: Settings) -> dict[str, str]:
@@ -150,6 +179,11 @@ def _config(settings: Settings) -> Mapping[str, Any]:
     """The model's configuration; empty where another machine has it."""
     folder = Path(settings.engine.model_folder)
     return model_config(folder) if (folder / "config.json").is_file() else {}
+
+
+def _has_experts(config: Mapping[str, Any]) -> bool:
+    text = config.get("text_config") or config
+    return any(text.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
 
 
 def _targets(settings: Settings, kind: str) -> set[str]:

@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import TrainerOutOfMemory
 from openclaw_rl.shared.files import atomic_folder
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
@@ -33,6 +34,7 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
+from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_shortage
 from openclaw_rl.trainer_local.training.optimizer import adamw, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
@@ -85,6 +87,7 @@ class TransformersTrainer:
         self._optimizer = self._new_optimizer()
         self._average: Mapping[str, Tensor] | None = None
         self._step = 0
+        self._limit = MemoryLimit()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def obstacle(self) -> str:
@@ -92,9 +95,9 @@ class TransformersTrainer:
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
         """Metrics: `loss/*`, `ratio/*` and `advantage/*` of the last epoch; `kl/parent`, `kl/base`, `entropy/mean`,
-        `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`.
+        `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`, `micro_batch_tokens`.
         """
-        return await self._run(lambda: self._guarded_step(list(samples), recipe))
+        return await self._run(lambda: self._fitting_step(list(samples), recipe))
 
     async def save(self, path: str) -> Checkpoint:
         """Write `served/`, `trainer.pt` and `meta.json`."""
@@ -142,6 +145,18 @@ class TransformersTrainer:
         layers, hidden = int(self._config.num_hidden_layers), int(self._config.hidden_size)
         large = longest * layers * hidden * ACTIVATION_BYTES > CPU_ACTIVATION_BYTES
         return self._recomputed if self._recomputes_all or large else ()
+
+    def _fitting_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
+        """A step in passes that fit in memory. Raises `TrainerOutOfMemory` where smaller ones do not help."""
+        while True:
+            smaller = recipe.replace(micro_batch_tokens=self._limit.apply(recipe.micro_batch_tokens))
+            try:
+                with naming_shortage(f"Step {self._step + 1}"):
+                    return self._guarded_step(samples, smaller)
+            except TrainerOutOfMemory as error:
+                if not self._limit.lower(error):
+                    raise
+            free_device_memory()
 
     def _guarded_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         weights = self._weights.snapshot()

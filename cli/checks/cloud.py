@@ -10,7 +10,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.budget.budget import LIMITS
 from openclaw_rl.trainer_cloud.budget.prices import Prices
-from openclaw_rl.trainer_cloud.preflight import account, base_url, check, key_problem
+from openclaw_rl.trainer_cloud.preflight import account, base_url, check, is_tinkers_own, key_problem
 from openclaw_rl.trainer_cloud.provider import CloudError
 from openclaw_rl.trainer_cloud.training.support import unsupported, wanted_top_logprobs
 
@@ -54,8 +54,21 @@ def impossible(settings: Settings) -> str:
     """The reason no provider can train with these settings; "" if one can, or a method of the user's own decides."""
     if not settings.learning.lora:
         return "lora = false trains all weights, and a cloud backend trains a LoRA: leave lora on"
+    if problem := _rank_problem(settings):
+        return problem
     known = METHODS.get(settings.learning.method)
     return unsupported(known.recipe(settings.learning)) if known else ""
+
+
+def _rank_problem(settings: Settings) -> str:
+    """The reason that Tinker itself takes no LoRA of this rank: its service wants powers of two ("lora_config.rank must
+    be a power of 2", the cookbook's error reference). Other servers of its API need not.
+    """
+    rank = settings.learning.lora_rank
+    if settings.engine.backend != "tinker" or not is_tinkers_own(base_url(settings)) or not rank & (rank - 1):
+        return ""
+    above = 1 << rank.bit_length()
+    return f"lora_rank = {rank}: at Tinker the rank is a power of two; set lora_rank to {above // 2} or {above}"
 
 
 def _training(settings: Settings) -> Check:

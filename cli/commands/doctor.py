@@ -7,7 +7,6 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +21,8 @@ from openclaw_rl.cli.checks.cloud import PACKAGES as CLOUD_PACKAGES
 from openclaw_rl.cli.checks.cloud import cloud_checks
 from openclaw_rl.cli.checks.data_flows import TITLES, data_flows
 from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
+from openclaw_rl.cli.checks.sglang import sglang_checks
+from openclaw_rl.cli.checks.trial import try_provider
 from openclaw_rl.cli.client import running
 from openclaw_rl.cli.model_files import is_hub_name, provided_tokenizer
 from openclaw_rl.cli.options import Json, print_json
@@ -45,8 +46,6 @@ from openclaw_rl.shared.settings.presets import preset_values
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, preset_of, shown
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
 from openclaw_rl.trainer_local import backend as choice
-from openclaw_rl.trainer_local.placement.place import current_placement
-from openclaw_rl.trainer_local.sglang import launch
 
 PACKAGES = {
     "": ("cachetools", "httpx", "msgspec", "openai", "pydantic", "renderers", "starlette", "tokenizers", "uvicorn"),
@@ -60,8 +59,6 @@ PACKAGES = {
     "wandb": ("wandb",),
 }
 FREE_BYTES = 1 << 30
-SECONDS = 30.0
-"""Longest wait for SGLang's Python."""
 
 
 def doctor(
@@ -70,17 +67,24 @@ def doctor(
         str,
         typer.Option(help="Plan for these GPUs instead of this machine's: 2x24: two of 24 GB; 24,80: one of each"),
     ] = "",
+    ask_provider: Annotated[
+        bool,
+        typer.Option("--try-provider", help="Ask the cloud provider a few paid questions; states the cost first"),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --try-provider: spend without confirmation")] = False,
     as_json: Json = False,
 ) -> None:
     """Show everything; exit code 1 if the service cannot run with these settings. Raises `ConfigError` for `with_gpus`
-    that cannot be read.
+    that cannot be read, and for a provider that cannot be tried.
     """
     flags = parse_flags(context.args)
     settings, sources = load(flags)
+    if ask_provider:
+        raise typer.Exit(try_provider(resolve_backend(settings), yes=yes, as_json=as_json))
     gpus, placed = gpu_checks(settings, with_gpus)
     backend, resolved = _backend(settings)
     judges = _judge_models(resolved)
-    checks = [*_checks(resolved, sources, backend, judges), *gpus]
+    checks = [*_checks(resolved, sources, backend, judges, placed, here=not with_gpus), *gpus]
     refused = {check.message for check in gpus if check.ok is False}
     checks = [check for check in checks if check in gpus or check.message not in refused]
     leaving = list(data_flows(resolved, judges))
@@ -139,7 +143,13 @@ def _learning(settings: Settings) -> str:
 
 
 def _checks(
-    settings: Settings, sources: Mapping[str, str], backend: Check, judges: list[ModelReference]
+    settings: Settings,
+    sources: Mapping[str, str],
+    backend: Check,
+    judges: list[ModelReference],
+    placed: Placement | None,
+    *,
+    here: bool,
 ) -> Iterator[Check]:
     yield Check("python", sys.version_info >= (3, 11), f"{platform.python_version()} at {sys.executable}")
     cloud = settings.engine.backend in CLOUDS
@@ -150,9 +160,12 @@ def _checks(
     policy = _provided(settings) if cloud else _policy(settings)
     yield policy
     if policy.ok and backend.ok and not cloud and settings.learning.train:
-        yield Check.attempt("trainer", lambda: choice.describe(settings))
+        trainer = Check.attempt("trainer", lambda: choice.describe(settings))
+        yield trainer
+        if trainer.ok:
+            yield from (Check("trainer", None, line) for line in choice.caveats(settings))
     if backend.ok and settings.engine.backend == "megatron":
-        yield _sglang(settings)
+        yield from sglang_checks(settings, placed, here=here)
     if policy.ok:
         yield Check.attempt("conversations", lambda: _conversations(settings))
     yield _judge(settings)
@@ -258,32 +271,6 @@ def _conversations(settings: Settings) -> str:
     from openclaw_rl.shared.rendering.prompter import Prompter  # heavy, and only needed here
 
     return Prompter.from_settings(settings).describe()
-
-
-def _sglang(settings: Settings) -> Check:
-    """Check that the SGLang that serves the policy can be started, and its version."""
-    if settings.engine.url:
-        return Check("sglang", None, f"the one at {settings.engine.url}, which you start")
-    try:
-        program = launch.program(settings)
-        launch.arguments(settings, current_placement(settings).servers)
-    except ConfigError as error:
-        return Check("sglang", False, str(error))
-    if settings.gpu.sglang_command:
-        return Check("sglang", None, f"started by {settings.gpu.sglang_command!r}; its version is not looked at")
-    python, wanted = program[program.index("-m") - 1], launch.VERSION
-    ask = [python, "-c", "import importlib.metadata as m; print(m.version('sglang'))"]
-    try:
-        asked = subprocess.run(ask, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("sglang", False, f"{python} (sglang_python) cannot be run: {error}")
-    found = asked.stdout.strip()
-    if asked.returncode or not found:
-        return Check("sglang", False, f"{python} has no SGLang: {python} -m pip install sglang=={wanted}")
-    if found != wanted:
-        message = f"{found} in {python}; only {wanted} was tried, so another may refuse arguments or answer otherwise"
-        return Check("sglang", None, message)
-    return Check("sglang", True, f"{found} in {python}")
 
 
 def _data(settings: Settings) -> Iterator[Check]:

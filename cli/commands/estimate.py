@@ -98,7 +98,13 @@ def _price(price: Price | None) -> dict[str, Any] | None:
     if price is None:
         return None
     rates: dict[str, Any] = {kind: getattr(price, kind) for kind in PRICED}
-    return {**rates, "as_of": str(price.as_of or ""), "source": price.source, "note": price.note}
+    return {
+        **rates,
+        "cached": price.cached,
+        "as_of": str(price.as_of or ""),
+        "source": price.source,
+        "note": price.note,
+    }
 
 
 def _limit(settings: Settings, workload: Workload, costs: Costs, limit: DailyLimit) -> dict[str, Any]:
@@ -134,6 +140,7 @@ def _show(out: Console, found: dict[str, Any]) -> None:
         out.print("Its prices are unknown: tokens only. cloud_prices names a file with your own prices.")
     else:
         rates = ", ".join(f"{kind} {_rate(price[kind])}" for kind in PRICED)
+        rates += f", cached prefill {_rate(price['cached'])}" if price["cached"] is not None else ""
         out.print(
             f"Dollars for a million tokens: {rates} (as of {price['as_of'] or 'an unknown day'}; {price['source']})"
         )

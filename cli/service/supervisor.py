@@ -34,6 +34,11 @@ _CHAT = frozenset({"engine", "proxy"})
 _TURNS = ("engine", "judge", "hint", "teacher", "learner", "proxy")
 """The order in which processes that share a GPU are started."""
 TURN_SECONDS = 900.0
+"""Longest wait for an engine that does not run. One that runs is waited for as long as it does: at its first start it
+compiles kernels, and reads up to 30 GB of weights.
+"""
+CONTAINER_SECONDS = 40.0
+"""Time for an engine to end that `sglang_command` started: its controller may have to end a container too."""
 HEARTBEAT_SECONDS = 2.0
 POLL_SECONDS = 0.1
 
@@ -185,13 +190,14 @@ class Supervisor:
 
     async def _stop(self) -> None:
         """The proxy goes first, so that it can finish what it is saying while the engine is still there."""
+        for_containers = CONTAINER_SECONDS if self.settings.gpu.sglang_command else 0.0
         async with asyncio.TaskGroup() as group:
             for child in self.children:
                 if child.name != "engine":
-                    group.create_task(child.stop(10.0))
+                    group.create_task(child.stop(max(10.0, for_containers if child.name in self._engines else 0.0)))
         for child in self.children:
             if child.name == "engine":
-                await child.stop(5.0)
+                await child.stop(max(5.0, for_containers))
         for role in self.roles:
             self._card(role).unlink(missing_ok=True)
         for lock in self._locks:
@@ -219,23 +225,35 @@ class Supervisor:
         return ["--live", f"{live.number}={served}"]
 
     async def _up_before(self, role: str) -> None:
-        """Wait for the engines that go before a process on the same GPUs, each for at most `TURN_SECONDS`. An engine
-        measures the free memory when it starts, so no other process may take memory meanwhile; trainers come last.
+        """Wait for the engines that go before a process on the same GPUs. An engine measures the free memory when it
+        starts, so no other process may take memory meanwhile; trainers come last.
         """
         placed = self.placement
         gpus = {"engine": {gpu for server in placed.servers for gpu in server.gpus}, "learner": set(placed.train)}
         gpus |= {server.role: set(server.gpus) for server in placed.judges}
         earlier = [one for one in _TURNS[: _TURNS.index(role)] if one in self.roles]
         before = [one for one in earlier if gpus.get(one, set()) & gpus.get(role, set())]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TURN_SECONDS), httpx.AsyncClient(timeout=2.0) as client:
-                for other in before:
-                    async for _ in _ticks():
-                        if await self._is_up(other, client) and (
-                            other != "engine"
-                            or await all_answer(client, self._urls["engine"], len(self.placement.servers))
-                        ):
-                            break
+        async with httpx.AsyncClient(timeout=2.0) as client:
+            for other in before:
+                await self._wait_for(other, role, client)
+
+    async def _wait_for(self, other: str, role: str, client: httpx.AsyncClient) -> None:
+        """Wait until the engine `other` is up, before `role` is started."""
+        child = next(child for child in self.children if child.name == other)
+        news = patience = time.monotonic() + TURN_SECONDS
+        async for _ in _ticks():
+            if await self._is_up(other, client) and (
+                other != "engine" or await all_answer(client, self._urls["engine"], len(self.placement.servers))
+            ):
+                return
+            now = time.monotonic()
+            if child.pid is not None:
+                patience = now + TURN_SECONDS
+            elif now > patience:
+                return
+            if now > news:
+                news = now + TURN_SECONDS
+                self._say(f"{role} still waits for {other}, which loads or compiles: see {child.log_path}")
 
     def _card(self, role: str) -> Path:
         return self.settings.serve.data / "run" / f"{role}.json"

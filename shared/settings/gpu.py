@@ -51,8 +51,9 @@ class GpuSettings(Group):
     sglang_command: CommandLine = Field(
         "",
         description="Command that starts SGLang in place of sglang_python, for instance in a container. {args} stands "
-        "for the arguments (appended if it is absent), {gpus} for the GPUs. {module}, as in python -m {module}, stands "
-        "for the module of SGLang's server or router",
+        "for the arguments (appended if it is absent), {gpus} for the GPUs, {name} for the name of the container, and "
+        "{env} for the options that set its environment variables. {module}, as in python -m {module}, stands for the "
+        "module of SGLang's server or router",
     )
     sglang_args: CommandLine = Field("", description="Additional arguments for SGLang, such as --quantization fp8")
     rollout_tensor_parallel: int = Field(

@@ -32,3 +32,18 @@ def test_a_setting_that_cannot_be_trained_there_ends_the_start(changes: dict[str
 def test_methods_that_can_be_trained_there_are_left_alone() -> None:
     for method in ("binary", "opd", "combined", "rehearse", "topk", "topk-select"):
         assert impossible(Settings(backend="tinker", method=method)) == ""
+
+
+@pytest.mark.parametrize(("rank", "neighbours"), [(24, "16 or 32"), (3, "2 or 4"), (100, "64 or 128")])
+def test_a_rank_that_tinker_itself_does_not_take_is_refused_with_those_next_to_it(rank: int, neighbours: str) -> None:
+    settings = Settings(backend="tinker", tinker_api_key="tml-x", lora_rank=rank)
+    assert f"lora_rank to {neighbours}" in impossible(settings)
+    with pytest.raises(ConfigError, match="power of two"):
+        preflight.ready(settings, ROLES, {}, lambda _: None)
+
+
+def test_powers_of_two_and_other_servers_ranks_are_left_alone() -> None:
+    for rank in (1, 2, 8, 16, 128):
+        assert impossible(Settings(backend="tinker", lora_rank=rank)) == ""
+    assert impossible(Settings(backend="tinker", tinker_base_url="http://127.0.0.1:9", lora_rank=24)) == ""
+    assert impossible(Settings(backend="fireworks", lora_rank=24)) == ""

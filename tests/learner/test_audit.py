@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from msgspec.structs import replace
 
-from openclaw_rl.learner.audit import FIRST_TURNS, Auditor, chosen, judged
+from openclaw_rl.learner.audit import FIRST_TURNS, NOISE, Auditor, chosen, judged
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.engine.protocol import Engine, EngineInfo, Scores
 from openclaw_rl.shared.errors import EngineError
@@ -269,3 +271,21 @@ def test_a_larger_fraction_holds_the_smaller_one() -> None:
 def test_a_few_tokens_far_off_weigh_more_than_noise_on_all() -> None:
     assert judged([0.05] * 100, 0.1)[0] == "aligned"
     assert judged([0.0] * 95 + [1.0] * 5, 0.1)[0] == "misaligned"
+
+
+@pytest.mark.parametrize("count", [1, 4, 16, 256])
+def test_noise_of_half_precision_is_no_fault_however_short_an_answer_is(count: int) -> None:
+    """Noise with heavy tails (Student's t of 3 degrees of freedom) of the published root mean square."""
+    drawn = numpy.random.default_rng(count).standard_t(3, size=(10_000, count)) * NOISE / math.sqrt(3)
+    answers = numpy.abs(drawn).tolist()
+    refused = sum(judged(answer, 0.1)[0] == "misaligned" for answer in answers)
+    fixed = sum(math.sqrt(sum(value * value for value in answer) / count) > 0.1 for answer in answers)
+    assert refused <= 40 and refused <= fixed
+    assert count > 4 or fixed > 3 * refused, "a fixed limit takes short answers for faulty"
+
+
+@pytest.mark.parametrize(("differences", "verdict"), [([0.25], "aligned"), ([0.3], "misaligned")])
+def test_a_fault_shows_in_one_token_and_a_small_one_in_many(differences: list[float], verdict: str) -> None:
+    assert judged(differences, 0.1)[0] == verdict
+    assert judged([0.12] * 10, 0.1)[0] == "aligned" and judged([0.12] * 100, 0.1)[0] == "misaligned"
+    assert "more than 0.116" in judged([0.12] * 100, 0.1)[1]

@@ -3,7 +3,8 @@
     python -m tests.real.megatron_program POLICY FOLDER SETTINGS [THEN]
 
 At first it trains a step, saves it in FOLDER/1, prints `saved`, and does THEN: `wait`, `step` without end, or a step
-with the loss in a file. If FOLDER/1 is there it continues from it (`resume`).
+with the loss in a file. If FOLDER/1 is there it continues from it: with a step by the loss in a file, whose metrics it
+prints, or as `resume` does.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ async def resume(trainer: Trainer, checkpoint: Path, folder: Path) -> None:
 async def train(trainer: Any, folder: Path, then: str) -> None:
     """Take the step that is due."""
     first = folder / "1"
-    if first.exists():
+    if first.exists() and then:
+        await trainer.restore(str(first))
+        report = await trainer.step(NEXT, RECIPE.replace(custom_loss=then))
+        print(json.dumps(dict(report.metrics)), flush=True)
+    elif first.exists():
         await resume(trainer, first, folder)
     else:
         await trainer.step(BATCH, RECIPE)

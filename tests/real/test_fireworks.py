@@ -9,6 +9,7 @@ adapter.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from openclaw_rl.shared.trainer import Recipe, Trainer
 from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer, create
 from tests.contract import test_trainer as contract
 from tests.contract.test_trainer import Make, Subject
@@ -148,9 +150,9 @@ async def test_weights_of_a_cross_entropy_move_an_answer(provider: fireworks.Fir
     training = await provider.train(rank=8, seed=1)
     before = (await logprobs(training)).sum()
     weights = np.ones(len(TARGETS), dtype=np.float32)
-    metrics = await training.update([Pass("cross_entropy", [Datum(IDS[:-1], TARGETS, weights)])], ADAM)
+    updated = await training.update([Pass("cross_entropy", [Datum(IDS[:-1], TARGETS, weights)])], ADAM)
     assert (await logprobs(training)).sum() > before + 0.1
-    assert metrics["gradient/norm"] > 0
+    assert updated.metrics["gradient/norm"] > 0
     await training.close()
 
 
@@ -179,12 +181,19 @@ async def test_base_and_live_are_scored_at_the_training_endpoint(provider: firew
     untouched = await logprobs(training)
     await step(training)
     path = await training.save_sampler("openclaw-rl-1-beef")
-    live, base = await provider.sampler(path), await provider.sampler("")
+    live, base = _scorer(provider, path, training), _scorer(provider, "", await provider.base(rank=8))
     assert (await live.score(IDS, 3)).logprobs == pytest.approx((await logprobs(training))[2:], abs=1e-6)
     assert (await base.score(IDS, 3)).logprobs == pytest.approx(untouched[2:], abs=1e-5)
     with pytest.raises(CloudError, match="several tokens in one place"):
         await base.score(IDS, 3, chosen=np.ones((len(IDS) - 3, 2), dtype=np.int64))
     await training.close()
+
+
+def _scorer(provider: fireworks.Fireworks, path: str, training: FireworksTraining) -> Scorer:
+    async def ready() -> FireworksTraining:
+        return training
+
+    return Scorer(ready, partial(provider.sampler, path), scores_texts=provider.scores_texts)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/forward_backward", "/api/v1/optim_step"])

@@ -24,6 +24,10 @@ TINY: dict[str, Any] = {
     **{"model_type": "qwen3", "hidden_size": 96, "intermediate_size": 160, "num_attention_heads": 6},
     **{"num_key_value_heads": 2, "head_dim": 16, "vocab_size": 64},
 }
+EXPERTS: dict[str, Any] = {
+    **TINY,
+    **{"model_type": "qwen3_moe", "num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 40},
+}
 TOKENS = 192
 
 # In a process of its own: Megatron-core's groups belong to a process.
@@ -39,9 +43,9 @@ from openclaw_rl.trainer_local.prefix.tree import pack
 
 group = join()
 group.arrange(1, torch.device("cpu"))
-tokens, folders = int(sys.argv[1]), sys.argv[2:]
+tokens, kinds, folders = int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3:]
 found = {}
-for lora in (True, False):
+for lora in kinds:
     for folder in folders:
         weights = RankWeights(Settings(model=folder, lora=lora, lora_rank=4), group, torch.bfloat16)
         weights.model.train()
@@ -57,14 +61,17 @@ def test_logits_are_held_as_planned() -> None:
     assert forward.LOGIT_BYTES == memory.LOGIT_BYTES
 
 
-def test_activations_are_what_autograd_keeps_in_megatron(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("model", "kinds"), [(TINY, [True, False]), (EXPERTS, [True])], ids=["dense", "experts"])
+def test_activations_are_what_autograd_keeps_in_megatron(
+    model: dict[str, Any], kinds: list[bool], tmp_path: Path
+) -> None:
     folders = []
     for layers in (2, 3):
         folders.append(str(tmp_path / str(layers)))
-        config = AutoConfig.for_model(**TINY, num_hidden_layers=layers)
+        config = AutoConfig.for_model(**model, num_hidden_layers=layers)
         AutoModelForCausalLM.from_config(config).save_pretrained(folders[-1])
     counted = subprocess.run(
-        [sys.executable, "-c", COUNT, str(TOKENS), *folders],
+        [sys.executable, "-c", COUNT, str(TOKENS), json.dumps(kinds), *folders],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -72,13 +79,14 @@ def test_activations_are_what_autograd_keeps_in_megatron(tmp_path: Path) -> None
         check=True,
     )
     kept = json.loads(counted.stdout.splitlines()[-1])
-    for lora in (True, False):
+    adapters = 4 + 3 * model.get("num_experts_per_tok", 1)
+    for lora in kinds:
         sizes = {"lora_rank": 4, "micro_batch_tokens": TOKENS, "max_sample_tokens": TOKENS}
         settings = Settings.model_validate({"lora": lora, "recompute": False, **sizes})
-        shapes = [shape_of({**TINY, "num_hidden_layers": layers}) for layers in (2, 3)]
+        shapes = [shape_of({**model, "num_hidden_layers": layers}) for layers in (2, 3)]
         fewer, more = (memory.activations(settings, shape, "megatron", 1) for shape in shapes)
         # An adapter's inner numbers are in bfloat16 here and planned in single precision, as transformers has them; and
         # its weights are kept in bfloat16 too.
         adapter = shapes[1].adapter(4) - shapes[0].adapter(4)
-        apart = 2 * adapter - TOKENS * 7 * 4 * 2 if lora else 0
+        apart = 2 * adapter - TOKENS * adapters * 4 * 2 if lora else 0
         assert kept[str(lora)][1] - kept[str(lora)][0] == more - fewer + apart

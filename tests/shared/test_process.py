@@ -46,7 +46,7 @@ def test_a_child_ends_when_its_parent_is_killed(kernel_helps: bool) -> None:
     child = (
         CHILD
         if kernel_helps
-        else "import openclaw_rl.shared.process as p; p.set_death_signal = lambda: False\n" + CHILD
+        else "import openclaw_rl.shared.process as p; p.set_death_signal = lambda number: False\n" + CHILD
     )
     parent = parent_of(child)
     try:
@@ -57,6 +57,25 @@ def test_a_child_ends_when_its_parent_is_killed(kernel_helps: bool) -> None:
         parent.kill()
         parent.communicate()
     until(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize("kernel_helps", [True, False])
+def test_a_child_that_asked_for_sigterm_can_tidy_up_when_its_parent_is_killed(
+    kernel_helps: bool, tmp_path: Path
+) -> None:
+    tidied = tmp_path / "tidied"
+    handler = f"lambda *_: (open({str(tidied)!r}, 'w').close(), sys.exit())"
+    child = f"import signal, sys; signal.signal(signal.SIGTERM, {handler})\n"
+    child += CHILD.replace("die_with_parent()", "die_with_parent(signal.SIGTERM)")
+    if not kernel_helps:
+        child = "import openclaw_rl.shared.process as p; p.set_death_signal = lambda number: False\n" + child
+    parent = parent_of(child)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.communicate()
+    until(lambda: not alive(pid))
+    assert tidied.exists()
 
 
 def test_a_child_behind_a_launcher_ends_too() -> None:

@@ -22,7 +22,7 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import row
 from openclaw_rl.trainer_local.training.objective import LocalObjective
 from openclaw_rl.trainer_local.training.targets import old_policy, targets_of
-from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining, flat_gradient
+from tests.trainer_cloud.torch_training import TorchTraining, flat_gradient, torch_scorer
 from tests.trainer_local.tiny import VOCABULARY, write_policy
 
 torch.set_num_threads(1)
@@ -60,7 +60,7 @@ class World:
     ) -> CloudObjective:
         """An objective that knows its targets."""
         objective = CloudObjective(samples, recipe, loss=loss)
-        live, base = TorchSampler(self.before), TorchSampler(self.base)
+        live, base = torch_scorer(self.before), torch_scorer(self.base)
         await objective.learn_targets(live if recipe.teacher == "live" else base, base, live, top_logprobs=top_logprobs)
         return objective
 

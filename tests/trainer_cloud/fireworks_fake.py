@@ -48,6 +48,7 @@ class Fake:
         self.failed: dict[str, Any] = {}
         self.accounts = [ACCOUNT]
         self.deployment_state = ""
+        self.deployment_job = ""
         self.snapshot = ""
         self.trainer_state = ""
         self.files: dict[str, str] = {}
@@ -151,13 +152,16 @@ class Fake:
             if sent.method == "GET" and not self.deployment_state:
                 return Answer({"message": "not found"}, 404)
             self.deployment_state = self.deployment_state or "READY"
-            name = f"accounts/{ACCOUNT}/deployments/{last if sent.method == 'GET' else sent.query['deploymentId']}"
-            return Answer(plain(rest.Deployment(baseModel=MODEL, name=name)) | {"state": self.deployment_state})
+            self.deployment_job = (sent.body or {}).get("hotLoadTrainerJob") or self.deployment_job
+            deployment = last if sent.method in ("GET", "PATCH") else sent.query["deploymentId"]
+            found = plain(rest.Deployment(baseModel=MODEL, name=f"accounts/{ACCOUNT}/deployments/{deployment}"))
+            found |= {"state": self.deployment_state, "hotLoadTransitionType": "SYNC"}
+            return Answer(found | ({"hotLoadTrainerJob": self.deployment_job} if self.deployment_job else {}))
         if "/rlorTrainerJobs" in sent.path and "/checkpoints" not in sent.path:
             if sent.method == "GET" and not self.trainer_state:
                 return Answer({"message": "not found"}, 404)
             if sent.method == "POST":
-                self.trainer_state = "JOB_STATE_RUNNING"
+                self.trainer_state = f"JOB_STATE_{'CANCELLED' if last.endswith(':cancel') else 'RUNNING'}"
             job = sent.query.get("rlorTrainerJobId") or last.partition(":")[0]
             name = f"accounts/{ACCOUNT}/rlorTrainerJobs/{job}"
             return Answer({"name": name, "state": self.trainer_state})

@@ -18,23 +18,25 @@ DROPPED = ("host", "content-length", "transfer-encoding", "content-encoding", "c
 
 @dataclass(frozen=True)
 class Sent:
-    """A request. `path` has no query; `body` is its JSON, or `None`."""
+    """A request. `path` has no query; `body` is its JSON, or `None`; `raw` are its bytes."""
 
     method: str
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: Any
+    raw: bytes = b""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: JSON, or `text` as it is."""
+    """An answer: JSON, or `text` or `raw` bytes as they are."""
 
     body: Any = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None
+    raw: bytes | None = None
 
 
 class Lost:
@@ -73,10 +75,12 @@ class Front:
             body = json.loads(raw) if raw else None
         except ValueError:
             body = None
-        sent = Sent(request.method, request.path, dict(request.query), dict(request.headers), body)
+        sent = Sent(request.method, request.path, dict(request.query), dict(request.headers), body, raw)
         self.sent.append(sent)
         chosen = self.answer(sent)
         if isinstance(chosen, Answer):
+            if chosen.raw is not None:
+                return web.Response(body=chosen.raw, status=chosen.status, headers=dict(chosen.headers))
             if chosen.text is not None:
                 return web.Response(text=chosen.text, status=chosen.status, headers=dict(chosen.headers))
             return web.json_response(chosen.body, status=chosen.status, headers=dict(chosen.headers))

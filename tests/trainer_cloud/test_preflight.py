@@ -287,3 +287,19 @@ def test_the_network_cut(backend: str) -> None:
     )
     assert done.stdout.startswith("away "), done.stderr
     assert f"({backend}_base_url) cannot be reached" in done.stdout and "is there a network?" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("https://tinker.thinkingmachines.dev/services/tinker-prod", True),
+        ("https://api.thinkingmachines.ai", True),
+        ("http://127.0.0.1:8000", False),
+        ("https://thinkingmachines.dev.example.org", False),
+        ("https://notthinkingmachines.dev", False),
+        ("", False),
+    ],
+)
+def test_an_address_is_tinkers_own_by_its_host(url: str, own: bool) -> None:
+    assert checking.is_tinkers_own(url) is own
+    assert checking.is_tinkers_own(Settings(backend="tinker").cloud.tinker_base_url)

@@ -10,18 +10,19 @@ import asyncio
 import copy
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.trainer_cloud.pointer import Pointer
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored, Updated
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
 
 
@@ -46,6 +47,7 @@ class LiveSampler(TorchSampler):
         draw = random.Random(seed) if seed is not None else random.Random()
         found: list[int] = []
         logprobs: list[float] = []
+        cached = self._provider.cached_prefix(ids)
         while len(found) < params.max_new_tokens:
             with torch.no_grad():
                 logits = self._own(input_ids=torch.tensor([[*ids, *found]])).logits[0, -1].double()
@@ -55,14 +57,18 @@ class LiveSampler(TorchSampler):
             found.append(token)
             logprobs.append(float(row[token]))
             if token in (params.stop_token_ids or ()):
-                return Sampled(found, logprobs, "stop")
+                return Sampled(found, logprobs, "stop", cached=cached)
             await asyncio.sleep(0)
-        return Sampled(found, logprobs, "length")
+        return Sampled(found, logprobs, "length", cached=cached)
 
-    async def score(self, ids: Sequence[int], start: int, **asked: Any) -> Any:
+    async def score(
+        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+    ) -> Scored:
         self._provider.fail("score")
         self._provider.find(self._path)
-        return await super().score(ids, start, **asked)
+        self._provider.allow(len(ids), top_logprobs, 0 if chosen is None else len(np.unique(chosen)))
+        scored = await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
+        return replace(scored, cached=self._provider.cached_prefix(ids))
 
 
 class KeptTraining(TorchTraining):
@@ -72,17 +78,22 @@ class KeptTraining(TorchTraining):
         super().__init__(model)
         self._provider = provider
         self.closed = False
+        self.waits: list[str] = []
+        """What was waited for, one after the other."""
 
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        self.waits.append("forward")
         self._provider.fail("forward")
         return await super().forward(data)
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
+        waits = [*self.waits, "update"]
         self._provider.fail("update")
-        metrics = await super().update(passes, adam)
+        updated = await super().update(passes, adam, after=after)
+        self.waits = waits
         self._provider.updates += 1
         self._provider.fail("updated")
-        return metrics
+        return updated
 
     async def save_state(self, name: str) -> str:
         self._provider.fail("save_state")
@@ -99,9 +110,12 @@ class KeptTraining(TorchTraining):
 class TorchProvider:
     """`failures` are the errors to raise, by what is asked: the next one each time. `gate` holds answers back while it
     is cleared; `away`, if set, is what `offer` raises. A `lazy` one makes clients of weights that are not there.
+    `bound`, if set, is the largest length of a scored text times the tokens asked about in a place, or chosen in it.
+    `scored` are the texts that samplers were asked to score, as (tokens, likeliest, chosen).
     """
 
     several_versions = True
+    scores_texts = True
 
     def __init__(self, model: Path, *, name: str = "torch") -> None:
         self.name = name
@@ -111,10 +125,14 @@ class TorchProvider:
         self.gate = asyncio.Event()
         self.gate.set()
         self.away: CloudError | None = None
-        self.most = 1000
+        self.most_top_logprobs = int(self._base.config.vocab_size)
+        self.bound = 0
+        self.scored: list[tuple[int, int, int]] = []
+        self._cached: list[list[int]] = []
         self.lazy = False
         self.updates = self.sampled = self.samplers = self.cancelled = self.offers = 0
         self.trainings: list[KeptTraining] = []
+        self.bases: list[KeptTraining] = []
         self.deleted: list[str] = []
         self.closed = False
 
@@ -133,9 +151,6 @@ class TorchProvider:
             raise self.away
         return Offer([self.name])
 
-    async def max_top_logprobs(self, wanted: int) -> int:
-        return min(wanted, self.most, self._base.config.vocab_size)
-
     async def sampler(self, path: str) -> LiveSampler:
         self.fail("sampler")
         self.samplers += 1
@@ -152,6 +167,24 @@ class TorchProvider:
     async def train(self, *, rank: int, seed: int) -> KeptTraining:
         self.fail("train")
         return self._begun(self._base)
+
+    async def base(self, *, rank: int) -> KeptTraining:
+        self.fail("base")
+        self.bases.append(KeptTraining(self, self._base))
+        return self.bases[-1]
+
+    def allow(self, length: int, top_logprobs: int, chosen: int) -> None:
+        """Note a scored text, and raise for more than the bound."""
+        self.scored.append((length, top_logprobs, chosen))
+        if self.bound and length * max(top_logprobs, chosen) > self.bound:
+            message = f"{length} tokens times {max(top_logprobs, chosen)} ids are more than {self.bound}"
+            raise CloudError(message, "refused", undone=True)
+
+    def cached_prefix(self, ids: Sequence[int]) -> int:
+        """The length of the longest beginning that this text shares with an earlier one."""
+        known = max((_common(ids, other) for other in self._cached), default=0)
+        self._cached.append(list(ids))
+        return known
 
     async def resume(self, path: str, *, rank: int) -> KeptTraining:
         self.fail("resume")
@@ -178,3 +211,9 @@ class TorchProvider:
         own.requires_grad_(True)
         self.trainings.append(KeptTraining(self, own))
         return self.trainings[-1]
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> int:
+    """The number of tokens that both begin with."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))

@@ -6,7 +6,7 @@ places, logprobs at temperature 1 in float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openclaw_rl.shared.engine.wire import SamplingParams
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Scored
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Sampler, Scored, Updated
+from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
 
 class TorchSampler:
@@ -50,18 +51,22 @@ class TorchSampler:
 
 
 class TorchTraining:
-    """All weights of `model` in training. `passes` are those of every update."""
+    """All weights of `model` in training. `passes` are those of every update, `asked` the data of each forward pass."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
         self.passes: list[Sequence[Pass]] = []
+        self.asked: list[Sequence[Datum]] = []
         self._optimizer: torch.optim.Optimizer | None = None
 
     async def forward(self, data: Sequence[Datum]) -> list[NDArray[np.float32]]:
+        self.asked.append(data)
         with torch.no_grad():
             return [self._logprobs(datum).float().numpy() for datum in data]
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
+        with torch.no_grad():
+            before = [[self._logprobs(datum).float().numpy() for datum in part.data] for part in passes]
         gradient = self.gradient(passes)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), adam.clip_grad)
         self._optimizer = self._optimizer or torch.optim.AdamW(
@@ -72,7 +77,7 @@ class TorchTraining:
             weight_decay=adam.weight_decay,
         )
         self._optimizer.step()
-        return {"gradient/norm": float(gradient.norm())}
+        return Updated({"gradient/norm": float(gradient.norm())}, before, await self.forward(after) if after else [])
 
     async def save_state(self, name: str) -> str:
         raise NotImplementedError
@@ -119,6 +124,19 @@ class TorchTraining:
 
 def _log_probs(model: Any, ids: Sequence[int]) -> Tensor:
     return torch.log_softmax(model(input_ids=torch.tensor([list(ids)])).logits[0].float(), dim=-1)
+
+
+def torch_scorer(model: Any, served: Sampler | None = None, training: TorchTraining | None = None) -> Scorer:
+    """A scorer whose sampler and whose forward passes are of the model."""
+    own = training or TorchTraining(model)
+
+    async def ready() -> TorchTraining:
+        return own
+
+    async def sampler() -> Sampler:
+        return served or TorchSampler(model)
+
+    return Scorer(ready, sampler, scores_texts=True)
 
 
 def flat_gradient(model: Any) -> Tensor:

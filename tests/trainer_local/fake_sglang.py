@@ -51,6 +51,7 @@ def main(log: str, *arguments: str) -> None:
     server = Server((flags["--host"], int(flags["--port"])), Handler)
     known = {"pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), "line": arguments}
     known |= {"began": began, "answers": time.time()}
+    known |= {"health": os.environ.get("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION")}
     with open(log, "a", encoding="utf-8") as file:
         file.write(json.dumps({**known, **flags}) + "\n")
     server.serve_forever()

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local import backend
 from openclaw_rl.trainer_local.backend import (
     adapter_folder,
+    caveats,
     describe,
     serves_full_weights,
     sglang_targets,
@@ -24,6 +26,7 @@ from openclaw_rl.trainer_local.backend import (
 from tests.shared.tiny_vision import vision_folder
 
 QWEN3 = {"model_type": "qwen3", "hidden_act": "silu", "max_position_embeddings": 4096}
+MOE = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "num_hidden_layers": 2}
 
 
 def model(folder: Path, **config: Any) -> str:
@@ -34,6 +37,13 @@ def model(folder: Path, **config: Any) -> str:
 
 def on_gpus(folder: str, **changes: Any) -> Settings:
     return Settings(backend="megatron", model=folder, **changes)
+
+
+def test_megatron_trains_qwen3_with_experts_whose_adapters_sglang_takes(tmp_path: Path) -> None:
+    folder = model(tmp_path, **(QWEN3 | MOE))
+    assert trainer_for(on_gpus(folder))[0] == "megatron"
+    assert serves_full_weights(on_gpus(folder)) == ""
+    assert "an adapter for each version" in describe(on_gpus(folder))
 
 
 def test_megatron_trains_dense_qwen3(tmp_path: Path) -> None:
@@ -47,7 +57,8 @@ def test_megatron_trains_dense_qwen3(tmp_path: Path) -> None:
     [
         ({"model_type": "qwen3_5"}, "qwen3_5"),
         ({"model_type": "qwen3_vl"}, "qwen3_vl"),
-        ({"model_type": "qwen3_moe"}, "qwen3_moe"),
+        ({**MOE, "mlp_only_layers": [1]}, "layers with experts and layers without"),
+        ({**MOE, "quantization_config": {"quant_method": "fp8"}}, "quantized"),
         ({"model_type": "llama"}, "llama"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantized"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
@@ -97,6 +108,27 @@ def test_adapters_that_sglang_cannot_hold_are_served_whole_with_the_reason(
 ) -> None:
     found = serves_full_weights(on_gpus(model(tmp_path, model_type=kind), **changes))
     assert reason in found and bool(found) == bool(reason)
+
+
+def test_a_user_reads_what_an_adapter_does_not_reach(tmp_path: Path) -> None:
+    def said(number: int, **changes: Any) -> list[str]:
+        return caveats(on_gpus(folders[number], **changes))
+
+    experts = {"model_type": "qwen3_5_moe", "text_config": {"num_experts": 128}}
+    kinds = (QWEN3, {"model_type": "gpt_oss", "num_local_experts": 32}, experts)
+    folders = [model(tmp_path / str(number), **kind) for number, kind in enumerate(kinds)]
+    assert said(0) == said(0, lora_targets="q_proj,v_proj") == said(2, lora=False) == []
+    (untrained,) = said(1)
+    assert "experts" in untrained and "no adapter" in untrained
+    (untrained_too, merged) = said(2)
+    assert untrained_too == untrained and "merged into the weights" in merged and "1/512" in merged
+    assert said(2, backend="embedded") == [untrained]
+
+
+def test_a_change_of_a_weight_below_half_a_step_of_bfloat16_is_lost() -> None:
+    weight = torch.tensor(255 / 128).bfloat16()  # the next one is 2
+    for size, lost in ((1 / 520, True), (1 / 250, False)):
+        assert bool((weight.float() * (1 + size)).bfloat16() == weight) == lost
 
 
 def test_sglang_gets_the_targets_in_its_own_words(tmp_path: Path) -> None:

@@ -71,6 +71,12 @@ class ArtifactCleanup:
             self._saving.discard(name)
         return state, sampler
 
+    async def discard(self, state: str, sampler: str) -> None:
+        """Remove a state and weights that were saved for no folder. Raises `CloudError`; a later sweep tries again."""
+        for kind, name in zip(_KINDS, (state, sampler), strict=True):
+            await self._provider.delete(name)
+            await asyncio.to_thread(self._registry.remove, self._artifact(kind, name, ""))
+
     async def check(self) -> None:
         """Raise `CloudError` if what is made could not be written down, before it is paid for."""
         await asyncio.to_thread(self._registry.check)

@@ -41,7 +41,7 @@ class DailyLimit(msgspec.Struct, frozen=True):
         return sum(n for entry, n in amounts.items() if entry.purpose == self.purpose and entry.kind in self.kinds)
 
 
-_TOKENS: frozenset[Kind] = frozenset(["prefill", "sample", "train"])
+_TOKENS: frozenset[Kind] = frozenset(["prefill", "cached", "sample", "train"])
 LIMITS = (
     DailyLimit("cloud_daily_train_tokens", "learning", _TOKENS, "tokens"),
     DailyLimit("cloud_daily_steps", "learning", frozenset(["step"]), "steps"),

@@ -24,7 +24,8 @@ BUSY_SECONDS = 5.0
 _PAUSE = 0.005
 
 Purpose = Literal["chat", "learning"]
-Kind = Literal["prefill", "sample", "train", "step"]
+Kind = Literal["prefill", "cached", "sample", "train", "step"]
+"""`cached`: tokens of prompts that were billed as found in the provider's cache; the others are `prefill`."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS usage (

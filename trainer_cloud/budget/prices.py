@@ -21,17 +21,20 @@ PROVIDERS = ("tinker", "fireworks")
 PRICED: tuple[Kind, ...] = ("prefill", "sample", "train")
 _MILLION = 1_000_000
 _FIELDS = (
-    "a model has prefill, sample and train in dollars for a million tokens, such as 0.44, as_of, a date such as "
-    "2026-05-01 without quotes, and the texts source and note"
+    "a model has prefill, sample, train and cached in dollars for a million tokens, such as 0.44, as_of, a date such "
+    "as 2026-05-01 without quotes, and the texts source and note"
 )
 
 _Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dollars for a million tokens of each kind, `None` where it is not known; since when, and by which source."""
+    """Dollars for a million tokens of each kind, `None` where it is not known; since when, and by which source.
+    `cached` is for tokens of prompts that the provider had in its cache; unknown, they cost what `prefill` does.
+    """
 
     prefill: _Dollars | None = None
+    cached: _Dollars | None = None
     sample: _Dollars | None = None
     train: _Dollars | None = None
     as_of: datetime.date | None = None
@@ -48,10 +51,12 @@ class Cost(msgspec.Struct, frozen=True):
 
 def cost(price: Price | None, amounts: Mapping[Kind, float]) -> Cost:
     """The cost of tokens of each kind; steps cost nothing by themselves."""
-    dollars, unknown = 0.0, []
-    for kind in PRICED:
+    dollars = 0.0
+    unknown: list[Kind] = []
+    rates: dict[Kind, float | None] = {kind: getattr(price, kind, None) for kind in PRICED}
+    rates["cached"] = rates["prefill"] if price is None or price.cached is None else price.cached
+    for kind, rate in rates.items():
         tokens = amounts.get(kind, 0)
-        rate = getattr(price, kind) if price is not None else None
         if rate is None:
             unknown += [kind] if tokens else []
         else:

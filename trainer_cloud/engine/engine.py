@@ -352,31 +352,38 @@ class CloudEngine:
             }
             bill = await places.enter_async_context(self._budget.spending(purpose, reserved))
             if scoring:
-                await self._score(job, sampler)
+                bill["cached"] = await self._score(job, sampler)
+                bill["prefill"] -= bill["cached"]
             if not params.max_new_tokens:
                 self._trouble = None
                 return Event(finish={"type": "length", "length": 0})
             answer = await sampler.sample(
                 job.request.input_ids, self._stopping.named(params), top_logprobs=job.top_logprobs
             )
-            bill["sample"] = len(answer.ids)
+            bill |= {
+                "sample": len(answer.ids),
+                "cached": bill.get("cached", 0) + answer.cached,
+                "prefill": bill["prefill"] - answer.cached,
+            }
         self._trouble = None
         if job.top_logprobs and answer.ids and not any(answer.top_logprobs):
             self._reports_top_logprobs = False
             raise self._no_top_logprobs()
         return self._event(job, answer)
 
-    async def _score(self, job: CloudRequest, sampler: Sampler) -> None:
+    async def _score(self, job: CloudRequest, sampler: Sampler) -> int:
+        """Score the end of the prompt; the number of tokens that the provider had in its cache."""
         start, ids = job.score_from, job.request.input_ids
         assert start is not None
         count = job.request.top_logprobs_num
         if start + 1 >= len(ids):
-            return
+            return 0
         scored = await sampler.score(ids, start + 1, top_logprobs=count)
         if count and len(scored.top_logprobs) != len(scored.logprobs):
             raise CloudError(f"{self._provider.name} reports no likeliest tokens of a text", "refused")
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)
         job.input_top_logprobs += [list(row[:count]) for row in scored.top_logprobs]
+        return scored.cached
 
     def _event(self, job: CloudRequest, answer: Sampled) -> Event:
         ids, finish = self._stopping.cut(job.request.sampling_params, answer)

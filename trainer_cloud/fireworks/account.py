@@ -59,6 +59,14 @@ class FireworksAccount:
                 raise
         await asyncio.to_thread(self._registry.remove, thing)
 
+    async def cancel(self, job: Artifact) -> None:
+        """End a trainer job's machines; it can be resumed. Raises `CloudError`."""
+        account = await self.name()
+        await self._rest(
+            lambda rest: rest.reinforcement_fine_tuning_steps.cancel(job.name, account_id=account, body={}),
+            f"cancelling the trainer {job.name}",
+        )
+
     async def download(self, path: str, folder: Path) -> None:
         """Write a sampler snapshot as a PEFT adapter: it becomes a model of the account for as long as that takes.
         Raises `CloudError`.

@@ -5,8 +5,9 @@ weights of an answer are known exactly: new weights are loaded when no answer of
 come meanwhile wait. Weights cannot be taken out again: the base model comes back as an adapter that was not trained,
 which the trainer saves for it.
 
-The deployment owns the bucket that weights go through (Fireworks calls that PER_DEPLOYMENT), so trainers come and go
-while it serves.
+Weights are loaded from the bucket of the trainer job that saved them (Fireworks calls that PER_TRAINER; a bucket of the
+deployment's, PER_DEPLOYMENT, needs a field of the job that is deprecated). A deployment is attached to one job: to the
+first when it is created, and to another, which restarts it, when weights of that one are to be loaded.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class FireworksDeployment:
         self._lock = asyncio.Lock()
         self._ready = False
         self._model = settings.engine.model
+        self._job = ""
         self._loaded: str | None = None
         self._swapping = False
         self._under_way = 0
@@ -50,29 +52,41 @@ class FireworksDeployment:
         self.thing = Artifact("fireworks", KIND, self.id, purpose=settings.engine.model)
         """As it stands in the list of what was made."""
 
-    async def ready(self) -> None:
-        """Make it unless it is there, and wait until it answers. Raises `CloudError`."""
+    @property
+    def is_ready(self) -> bool:
+        """True if it is there and has answered."""
+        return self._ready
+
+    async def ready(self, job: str) -> None:
+        """Make it unless it is there, attached to a trainer job ("": to none), and wait until it answers. Raises
+        `CloudError`.
+        """
         async with self._lock:
             if not self._ready:
                 if self.own:
                     await asyncio.to_thread(self._registry.add, self.thing)
-                await blocking(self._settings, self._make, READY_SECONDS, f"starting the deployment {self.id}")
+                doing = f"starting the deployment {self.id}"
+                await blocking(self._settings, lambda: self._make(job), READY_SECONDS, doing)
                 self._ready = True
 
     async def load(self, path: str) -> None:
         """Have it serve the weights at `path` ("" is the base model). Raises `CloudError`; then it serves what it
         served, or it is not known what.
         """
-        await self.ready()
+        await self.ready(job_of(path))
         wanted = path.rsplit("/", 1)[-1] or BASE
         async with self._lock:
             if self._loaded is None:
                 self._loaded = await self._served()
             if self._loaded == wanted:
                 return
-            identity = await self._identity(path)
+            source = path or await self._base()
+            identity, job = source.rsplit("/", 1)[-1], job_of(source)
             async with self._alone():
                 self._loaded = ""  # not known, if this fails
+                if job and job != self._job:
+                    doing = f"attaching {self.id} to the trainer {job}"
+                    await blocking(self._settings, lambda: self._attach(job), READY_SECONDS, doing)
                 doing = f"loading {identity} into {self.id}"
                 await blocking(
                     self._settings, lambda: self._swap(identity), self._settings.serve.request_timeout, doing
@@ -111,14 +125,13 @@ class FireworksDeployment:
             return "" if replica.get("loaded_adapters") else BASE
         return BASE if current in known else current
 
-    async def _identity(self, path: str) -> str:
-        if path:
-            return path.rsplit("/", 1)[-1]
+    async def _base(self) -> str:
+        """The path of the adapter that brings the base model back. Raises `CloudError`."""
         bases = await asyncio.to_thread(self._bases)
         if not bases:
             message = f"the deployment {self.id} has weights loaded, and the base model cannot be loaded back before a"
             raise CloudError(f"{message} trainer has run here once", "refused", undone=True)
-        return bases[-1].name.rsplit("/", 1)[-1]
+        return bases[-1].name
 
     def _bases(self) -> list[Artifact]:
         return [one for one in self._registry.find("fireworks", BASE) if one.purpose == self._settings.engine.model]
@@ -141,7 +154,7 @@ class FireworksDeployment:
             self._swapping = False
             self._changed.set()
 
-    def _make(self) -> None:
+    def _make(self, job: str) -> None:
         sdk = library()
         with self._manager() as manager:
             if not self.own:
@@ -151,12 +164,13 @@ class FireworksDeployment:
                     message = f"there is no deployment {self.id} in the account: {advice}"
                     raise CloudError(message, "refused", undone=True)
                 self._model = found.base_model or self._model  # it may serve another precision
+                self._job = found.hot_load_trainer_job or ""
             else:
                 shape = self._settings.cloud.fireworks.shape
                 if "/trainingShapes/" in shape:
                     with sdk.FireworksClient(**access(self._settings)) as rest:
                         shape = rest.resolve_training_profile(shape).deployment_shape or ""
-                manager.create_or_get(
+                made = manager.create_or_get(
                     sdk.DeploymentConfig(
                         deployment_id=self.id,
                         base_model=self._settings.engine.model,
@@ -165,11 +179,25 @@ class FireworksDeployment:
                         region=self._settings.cloud.fireworks.region or None,
                         min_replica_count=1,
                         max_replica_count=1,
+                        hot_load_trainer_job=job or None,
                         hot_load_transition_type="SYNC",
                         for_training=True,
                     )
                 )
+                self._job = made.hot_load_trainer_job or ""
             manager.wait_for_ready(self.id, timeout_s=READY_SECONDS)
+
+    def _attach(self, job: str) -> None:
+        """Point it at another trainer's bucket, and wait for the restart that this takes."""
+        with self._manager() as manager:
+            manager.reattach_trainer(
+                self.id,
+                base_model=self._model,
+                trainer_job_name=job,
+                timeout_s=READY_SECONDS,
+                hot_load_transition_type="SYNC",
+            )
+        self._job = job
 
     def _state(self) -> dict[str, Any]:
         with self._manager() as manager:
@@ -188,3 +216,9 @@ class FireworksDeployment:
 
     def _manager(self) -> Any:
         return library().DeploymentManager(**access(self._settings))
+
+
+def job_of(path: str) -> str:
+    """The trainer job that saved the weights at a path: `accounts/…/rlorTrainerJobs/…`; "" for the base model."""
+    job = path.partition("/checkpoints/")[0]
+    return job if "/rlorTrainerJobs/" in job else ""

@@ -1,4 +1,8 @@
-"""A trainer job at Fireworks: dedicated machines that train, paid by time while they run."""
+"""A trainer job at Fireworks: dedicated machines that train, paid by time while they run.
+
+At the end of a service it is cancelled, which ends its cost, and not deleted: the weights that deployments load are in
+its bucket. The next start resumes it.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +46,9 @@ class TrainerJob:
         """`accounts/…/rlorTrainerJobs/…`; "" before there is one."""
         return "" if self._endpoint is None else str(self._endpoint.job_name)
 
-    async def url(self, rank: int, deployment: str) -> str:
-        """The endpoint that trains LoRAs of up to `rank`, whose weights go to `deployment`. Starts the job if need be,
-        which takes minutes. Raises `CloudError`.
+    async def url(self, rank: int) -> str:
+        """The endpoint that trains LoRAs of up to `rank`. Starts the job if need be, which takes minutes. Raises
+        `CloudError`.
         """
         async with self._lock:
             if self._endpoint is None:
@@ -54,7 +58,7 @@ class TrainerJob:
                 await asyncio.to_thread(self._registry.add, self._thing)
                 self._endpoint = await blocking(
                     self._settings,
-                    lambda: self._start(rank, deployment),
+                    lambda: self._start(rank),
                     READY_SECONDS,
                     f"starting the trainer {self.id}",
                 )
@@ -65,11 +69,11 @@ class TrainerJob:
         self._endpoint = None
 
     async def close(self) -> None:
-        """Remove it. Never raises; what is not removed stays on the list. States that it saved stay for 30 days."""
+        """Cancel it; it stays on the list. Never raises."""
         thing, self._thing, self._endpoint = self._thing, None, None
         if thing is not None:
-            with contextlib.suppress(CloudError):
-                await self._account.remove(thing)
+            with contextlib.suppress(CloudError):  # it ends by itself without requests
+                await self._account.cancel(thing)
 
     def _purpose(self, rank: int) -> str:
         return f"{self._settings.engine.model} rank {rank}"
@@ -94,7 +98,7 @@ class TrainerJob:
         with self._manager() as manager:
             return str((manager.try_get(job) or {}).get("state") or "")
 
-    def _start(self, rank: int, deployment: str) -> Any:
+    def _start(self, rank: int) -> Any:
         sdk = library()
         mode = self._settings.cloud.fireworks
         shape = mode.shape if "/trainingShapes/" in mode.shape else None
@@ -112,7 +116,6 @@ class TrainerJob:
                     training_shape_ref=shape,
                     auto_select_training_shape=shape is None,
                     region=mode.region or None,
-                    hot_load_deployment_id=deployment,
                     inactivity_timeout=IDLE,
                 )
             )

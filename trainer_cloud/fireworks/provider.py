@@ -11,7 +11,7 @@ the training requests, on a Tinker-compatible server):
 - A LoRA rank of 0 means full-parameter training; the rank is always given.
 - Losses are summed over places, and nothing is normalised unless `optim_step` asks for it. Targets may be `[T, K]`.
 - Checkpoints cannot be deleted; Fireworks removes them after 30 days.
-- Deployments report five likeliest tokens and score no others. The process that trains scores by forward passes.
+- Deployments report five likeliest tokens and score no others, so texts are scored by forward passes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import preflight
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
 from openclaw_rl.trainer_cloud.fireworks.account import FireworksAccount
-from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, FireworksDeployment
+from openclaw_rl.trainer_cloud.fireworks.deployment import BASE, FireworksDeployment, job_of
 from openclaw_rl.trainer_cloud.fireworks.job import TrainerJob
-from openclaw_rl.trainer_cloud.fireworks.sampler import MAX_TOP_LOGPROBS, ForwardSampler, RolloutSampler
+from openclaw_rl.trainer_cloud.fireworks.sampler import MAX_TOP_LOGPROBS, RolloutSampler
 from openclaw_rl.trainer_cloud.fireworks.sdk import SERVERLESS, root, training_url
 from openclaw_rl.trainer_cloud.fireworks.session import SessionRoute, TrainingSession
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
@@ -41,6 +41,7 @@ class Fireworks:
     """Fireworks as a `Provider`. Imports the library when it is first used, and sends nothing before the first call."""
 
     name = "fireworks"
+    scores_texts = False
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -48,44 +49,40 @@ class Fireworks:
         self._account = FireworksAccount(settings, self._registry)
         self._dedicated = settings.cloud.fireworks.is_dedicated
         self.several_versions = not self._dedicated
+        # The limit that Fireworks names, where snapshots are served.
+        served = not self._dedicated and training_url(settings).endswith(SERVERLESS)
+        self.most_top_logprobs = MAX_TOP_LOGPROBS if served else 0
         self._deployment = FireworksDeployment(settings, self._account, self._registry)
         self._job = TrainerJob(settings, self._account, self._registry)
         self._sessions = {
             purpose: TrainingSession(settings, self._registry, purpose=purpose) for purpose in ("training", "sampling")
         }
         self._samplers: weakref.WeakSet[RolloutSampler] = weakref.WeakSet()
-        self._training: FireworksTraining | None = None
-        self._base: FireworksTraining | None = None
-        self._lock = asyncio.Lock()
-        self._serves = False
+        self._serves = self._trains = False
 
     async def offer(self) -> Offer:
         return await asyncio.to_thread(preflight.check, self._settings)
 
-    async def max_top_logprobs(self, wanted: int) -> int:
-        # The limit that Fireworks names, where snapshots are served.
-        served = not self._dedicated and training_url(self._settings).endswith(SERVERLESS)
-        return min(wanted, MAX_TOP_LOGPROBS) if served else 0
-
     async def sampler(self, path: str) -> Sampler:
-        # Weights that were saved are asked for a first token. The process that trains loads no weights into a
-        # deployment: it scores by forward passes.
         preflight.check_key(self._settings)
-        if self._training is not None:
-            return await self._learner_sampler(path)
         if self._dedicated:
             self._serves = True
+            await self._deployment.ready(await self._first_job(path))
             await self._deployment.load(path)
             route = functools.partial(self._deployment.serving, path)
             return self._kept(RolloutSampler(self._settings, root(self._settings), route))
-        sampler = self._served("sampling", path)
-        if path:
-            await sampler.ready()
+        sampler = self._served("training" if self._trains else "sampling", path)
+        if path and not self._trains:
+            await sampler.ready()  # chat is to find it there
         return sampler
 
     async def train(self, *, rank: int, seed: int) -> FireworksTraining:
         training = await self._lora(rank, seed)
         return await self._prepared(training, self._keep_base(training) if self._dedicated else None)
+
+    async def base(self, *, rank: int) -> FireworksTraining:
+        session = self._sessions["training"]
+        return self._wrapped(await session.base(await self._url(rank), rank=rank, fresh=True))
 
     async def resume(self, path: str, *, rank: int) -> FireworksTraining:
         training = await self._lora(rank, None)
@@ -102,14 +99,11 @@ class Fireworks:
         await self._account.download(path, Path(folder))
 
     async def close(self) -> None:
-        if self._base is not None:
-            await self._base.close()
         closing = [sampler.close() for sampler in self._samplers]
         closing += [session.close() for session in self._sessions.values()]
         closing += [self._job.close()]
         closing += [self._deployment.close()] if self._serves else []
         await asyncio.gather(*closing, return_exceptions=True)
-        self._training = self._base = None
 
     async def _prepared(self, training: FireworksTraining, work: Awaitable[None] | None) -> FireworksTraining:
         """The training, after what it begins with."""
@@ -119,7 +113,7 @@ class Fireworks:
         except CloudError:
             await training.close()
             raise
-        self._training = training
+        self._trains = True
         return training
 
     async def _keep_base(self, training: FireworksTraining) -> None:
@@ -158,30 +152,17 @@ class Fireworks:
         return FireworksTraining(client, self._settings, place=place)
 
     async def _url(self, rank: int) -> str:
-        if not self._dedicated:
-            return training_url(self._settings)
-        await self._deployment.ready()
-        return await self._job.url(rank, self._deployment.id)
+        return await self._job.url(rank) if self._dedicated else training_url(self._settings)
 
-    async def _learner_sampler(self, path: str) -> Sampler:
-        """A sampler in the process that trains."""
-        served = None if self._dedicated else self._served("training", path)
-        training = self._training
-        if not path:
-            return ForwardSampler(self._base_training, served)
-        if training is not None and training.usable and training.holds(path):
-            return ForwardSampler(lambda: asyncio.sleep(0, training), served)
-        if served is None:
-            message = f"the weights at {path} can only be asked about at the deployment that serves them"
-            raise CloudError(message, "refused", undone=True)
-        return served
-
-    async def _base_training(self) -> FireworksTraining:
-        async with self._lock:
-            if self._base is None or not self._base.usable:
-                session, rank = self._sessions["training"], self._settings.learning.lora_rank
-                self._base = self._wrapped(await session.base(await self._url(rank), rank=rank, fresh=True))
-            return self._base
+    async def _first_job(self, path: str) -> str:
+        """The trainer job to which a deployment is attached when it is created: the one whose weights it serves, else
+        the one that will train, which is started first. Attaching it later would restart it.
+        """
+        deployment, learning = self._deployment, self._settings.learning
+        if path or deployment.is_ready or not deployment.own or not learning.train:
+            return job_of(path)
+        await self._job.url(learning.lora_rank)
+        return self._job.name
 
     def _served(self, purpose: str, path: str) -> RolloutSampler:
         url = training_url(self._settings)

@@ -1,5 +1,4 @@
-"""Sampling and scoring at Fireworks: from what it serves (a snapshot, or the base model), or by a trainer's forward
-passes. Tokens in, tokens out.
+"""Sampling and scoring at Fireworks, from what it serves: a snapshot, or the base model. Tokens in, tokens out.
 
 `DeploymentSampler` sends a completion request with `raw_output` and reads token ids from it. Two logprobs come with
 each token: `logprob`, the model's own, which is used here, and `sampling_logprob`, after temperature and filters.
@@ -27,8 +26,7 @@ from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.fireworks.sdk import library, to_cloud_error
-from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
-from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampled, Sampler, Scored
+from openclaw_rl.trainer_cloud.provider import CloudError, Sampled, Scored
 
 MAX_TOP_LOGPROBS = 5
 _MOST_STOPS = 4
@@ -146,46 +144,6 @@ class RolloutSampler:
             client._RETRY_MAX_ATTEMPTS = 1
             self._clients[model] = client
         return self._clients[model]
-
-
-class ForwardSampler:
-    """Scores texts by forward passes, which score any tokens in any place as deployments do not. Its numbers are those
-    that gradients are made of. `training` gives the weights when they are needed; `served`, where there is one, samples
-    from the same ones and reports likeliest tokens, which trainers do not.
-    """
-
-    def __init__(self, training: Callable[[], Awaitable[FireworksTraining]], served: Sampler | None) -> None:
-        self._training = training
-        self._served = served
-
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
-        return await self._sampler().sample(ids, params, top_logprobs=top_logprobs)
-
-    async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
-    ) -> Scored:
-        likeliest: Sequence[Sequence[tuple[float, int]]] = ()
-        if top_logprobs:
-            likeliest = (await self._sampler().score(ids, start, top_logprobs=top_logprobs)).top_logprobs
-        targets = np.asarray(ids[1:], dtype=np.int64)
-        if chosen is not None:
-            columns = np.repeat(targets[:, None], 1 + chosen.shape[1], axis=1)
-            columns[start - 1 :, 1:] = chosen
-            targets = columns
-        (values,) = await (await self._training()).forward([Datum([int(token) for token in ids[:-1]], targets)])
-        values = values[start - 1 :]
-        own = values if chosen is None else values[:, 0]
-        return Scored(
-            logprobs=[float(one) for one in own],
-            top_logprobs=likeliest,
-            chosen=None if chosen is None else values[:, 1:],
-        )
-
-    def _sampler(self) -> Sampler:
-        if self._served is None:
-            message = "Fireworks' trainers neither sample nor report likeliest tokens; fireworks_mode = serverless does"
-            raise CloudError(message, "refused", undone=True)
-        return self._served
 
 
 @functools.cache

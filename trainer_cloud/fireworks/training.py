@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.client_training import ClientTraining
 from openclaw_rl.trainer_cloud.fireworks.sdk import Leash, library, to_cloud_error
 from openclaw_rl.trainer_cloud.futures import finished, in_thread, submitted
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Pass
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Updated
 
 _CLOSE_SECONDS = 5.0
 _LONGEST_LABEL = 54  # the SDK adds "-" and eight digits, and a label has 63 characters at most
@@ -34,20 +34,15 @@ class FireworksTraining(ClientTraining):
         self._settings = settings
         self._place = place
         self._job = job
-        self._names: set[str] = set()
 
     @property
     def usable(self) -> bool:
         """True if it still takes requests."""
         return not self._leash.cut and getattr(self.client, "_sequence_error", None) is None
 
-    def holds(self, path: str) -> bool:
-        """True if its weights are those that were saved at `path`."""
-        return any(path.rsplit("/", 1)[-1].startswith(name) for name in self._names)
-
     async def load(self, path: str) -> None:
         """Continue from a state of `save_state`, optimizer included. Raises `CloudError`."""
-        reference, _, name = path.partition("#")
+        reference = path.partition("#")[0]  # older checkpoints have a label there
         own = f"cross_job://{self._job}/"
         if self._job and reference.startswith(own):
             reference = reference.removeprefix(own)
@@ -57,13 +52,11 @@ class FireworksTraining(ClientTraining):
             above: Any = super(library().FiretitanTrainingClient, self.client)
             load = above.load_state_with_optimizer
         await self.finish(submitted(load, reference), f"loading {reference}")
-        self._names = {name} if name else set()
 
-    async def update(self, passes: Sequence[Pass], adam: Adam) -> Mapping[str, float]:
+    async def update(self, passes: Sequence[Pass], adam: Adam, *, after: Sequence[Datum] = ()) -> Updated:
         # No answer shows that a step did not happen: after an error its state is not known.
-        self._names = set()
         try:
-            return await super().update(passes, adam)
+            return await super().update(passes, adam, after=after)
         except BaseException as error:
             self._leash.cut = True
             if isinstance(error, CloudError):
@@ -71,11 +64,9 @@ class FireworksTraining(ClientTraining):
             raise
 
     async def save_state(self, name: str) -> str:
-        label = _label(name)
-        path = str((await self.finish(submitted(self.client.save_state, label), "saving the state")).path)
-        self._names.add(label)
+        path = str((await self.finish(submitted(self.client.save_state, _label(name)), "saving the state")).path)
         # On dedicated machines a path is a name within a job, and another job may have to find it.
-        return f"cross_job://{self._job}/{path}#{label}" if self._job and "/" not in path else f"{path}#{label}"
+        return f"cross_job://{self._job}/{path}" if self._job and "/" not in path else path
 
     async def save_sampler(self, name: str) -> str:
         label = _label(name)
@@ -83,9 +74,7 @@ class FireworksTraining(ClientTraining):
         def save() -> str:
             return self._place(self.client.save_weights_for_sampler_ext(label, checkpoint_type="base"))
 
-        path = await self.finish(in_thread(save, "fireworks"), "saving the weights")
-        self._names.add(label)
-        return str(path)
+        return str(await self.finish(in_thread(save, "fireworks"), "saving the weights"))
 
     async def close(self) -> None:
         self._leash.cut = True

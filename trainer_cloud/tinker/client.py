@@ -1,5 +1,5 @@
 """The Tinker library, handled with care: imported late, its futures awaited, its own retries switched off where they
-could do harm, and its errors as a `CloudError`.
+could do harm, its waits for credit switched off, and its errors as a `CloudError`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ _NOT_THERE = re.compile(r"\bnot found\b|\bis gone\b", re.I)
 _SESSION = re.compile(r"\bsession not found\b", re.I)
 
 
+def report_billing(holder: Any) -> None:
+    """Make an account without credit (status 402) an error at once: the library would wait an hour for credit."""
+    holder._should_pause_on_billing = lambda status_code, detail: False
+
+
 def stop_retries(holder: Any, seconds: float) -> None:
-    """Make the requests of a service's holder go out once. A second is sent only where the first was certainly not
-    taken: the server said so (429). Raises `CloudError` for a library that cannot be held to it.
+    """Make the requests of a service's holder go out once: for servers that do not recognise a request that comes
+    again. A second is sent only where the first was certainly not taken: the server said so (429). Raises `CloudError`
+    for a library that cannot be held to it.
     """
     if not isinstance(getattr(holder, "_constructor_kwargs", None), dict) or not hasattr(
         holder, "execute_with_retries"

@@ -4,10 +4,16 @@ Facts that shape this file (the library's source, and the Tinker-compatible serv
 
 - A sampling client belongs to one set of weights. Publishing makes a new one next to the old, which keeps serving.
 - A text's first token has no logprob; some servers leave its place out, so logprobs are counted from the end.
+- Only the end of a text is scored (`prompt_logprobs_last_n`, since 0.38), so that its beginning can come from the
+  service's cache. Servers that ignore or refuse the field, and older clients, are asked again without it, once.
+- Chosen tokens can be scored in a sampling request, within a bound on `len(prompt) × distinct ids`.
+- An untrained LoRA is the base model: its B is 0.
 - Gradients are summed over all places. A place is masked by an advantage, or a weight, of 0.
-- The library tries every request again by itself for minutes, whatever happened to it. Twice is once too often for a
-  gradient: a server need not recognise the second. So requests of training go out once, and one whose answer was lost
-  leaves a client that is thrown away.
+- The library sends every request of training again by itself for minutes, under the sequence number that it had
+  (`training_client._run_fwd_bwd`: fixed before `execute_with_retries`). Tinker's own service orders requests by that
+  number and knows one that comes again. Other servers need not: SkyRL's counts it twice. There requests of training go
+  out once, and one whose answer was lost leaves a client that is thrown away.
+- An account without credit is an error at once; the library would wait an hour.
 - After a fatal error a training client refuses everything.
 - Its telemetry (figures and stack traces, to Tinker) is switched off.
 """
@@ -29,16 +35,15 @@ from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import preflight
 from openclaw_rl.trainer_cloud.artifacts import archive
-from openclaw_rl.trainer_cloud.client_training import ClientTraining
+from openclaw_rl.trainer_cloud.client_training import ClientTraining, sparse
 from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampled, Scored
-from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, stop_retries
+from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, report_billing, stop_retries
 
 _START_SECONDS = 60.0
 _KEPT_SECONDS = 3600
 _REFUSED = ("refused", "gone")
-_FEWER = (100, 50, 20, 10, 5)
 
 
 class Tinker:
@@ -46,21 +51,17 @@ class Tinker:
 
     name = "tinker"
     several_versions = True
+    scores_texts = True
+    most_top_logprobs = 1000  # not documented
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._starting = asyncio.Lock()
         self._services: dict[str, Any] = {}
-        self._top_logprobs: dict[int, int] = {}
+        self._suffixes = _SuffixScores()
 
     async def offer(self) -> Offer:
         return await asyncio.to_thread(preflight.check, self._settings)
-
-    async def max_top_logprobs(self, wanted: int) -> int:
-        # The largest count is not documented, so it is tried, on a text of three tokens.
-        if wanted not in self._top_logprobs:
-            self._top_logprobs[wanted] = await _most_top_logprobs(await self.sampler(""), wanted)
-        return self._top_logprobs[wanted]
 
     async def sampler(self, path: str) -> TinkerSampler:
         service = await self._service("sampling")
@@ -68,13 +69,16 @@ class Tinker:
         asked = {"path": path} if path else {"model": self._settings.engine.model}
         seconds = self._settings.serve.request_timeout
         client = await made(lambda: service.create_sampling_client(**wanted), seconds, **asked)
-        return TinkerSampler(client, self._settings, asked)
+        return TinkerSampler(client, self._settings, asked, self._suffixes)
 
     async def train(self, *, rank: int, seed: int) -> TinkerTraining:
         model = self._settings.engine.model
         return await self._begun(
             lambda service: service.create_lora_training_client(model, rank=rank, seed=seed), model=model
         )
+
+    async def base(self, *, rank: int) -> TinkerTraining:
+        return await self.train(rank=rank, seed=0)
 
     async def resume(self, path: str, *, rank: int) -> TinkerTraining:
         try:
@@ -163,18 +167,29 @@ class Tinker:
             **({"project_id": settings.cloud.tinker_project} if settings.cloud.tinker_project else {}),
         )
         holder = service.holder  # connects
-        if purpose == "training":
+        report_billing(holder)
+        if purpose == "training" and not preflight.is_tinkers_own(preflight.base_url(settings)):
             stop_retries(holder, settings.serve.request_timeout)
         return service
+
+
+class _SuffixScores:
+    """Remembers that scores of the end of a text alone cannot be had."""
+
+    field = "prompt_logprobs_last_n"
+
+    def __init__(self) -> None:
+        self.known = True
 
 
 class TinkerSampler:
     """A sampling client as a `Sampler`. `asked` says of what, for errors."""
 
-    def __init__(self, client: Any, settings: Settings, asked: Mapping[str, str]) -> None:
+    def __init__(self, client: Any, settings: Settings, asked: Mapping[str, str], suffixes: _SuffixScores) -> None:
         self._client = client
         self._settings = settings
         self._asked = asked
+        self._suffixes = suffixes
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
         # Every field is set: what the library leaves out, its server chooses.
@@ -198,6 +213,7 @@ class TinkerSampler:
             logprobs=[float(one) for one in logprobs],
             finish="stop" if str(sequence.stop_reason) == "stop" else "length",
             top_logprobs=[_pairs(row or ()) for row in found] if found else (),
+            cached=_cached(answer),
         )
 
     async def score(
@@ -207,11 +223,9 @@ class TinkerSampler:
         more: dict[str, Any] = {"include_prompt_logprobs": True}
         more |= {"topk_prompt_logprobs": top_logprobs} if top_logprobs else {}
         if chosen is not None:
-            rows = np.full((len(ids) - 1, chosen.shape[1]), -1, dtype=np.int64)
-            rows[start - 1 :] = chosen
-            more["target_prompt_logprobs"] = library().types.TensorData.from_numpy(rows)
-        wanted = library().types.SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
-        answer = await self._answer(ids, wanted, self._settings.serve.request_timeout, more)
+            rows = np.concatenate([np.zeros((start - 1, chosen.shape[1]), dtype=np.int64), chosen])
+            more["target_prompt_logprobs"] = sparse(library().types, rows, start - 1)
+        answer = await self._scored(ids, count, more)
         logprobs = list(answer.prompt_logprobs or ())[-count:]
         if len(logprobs) != count or any(one is None for one in logprobs):
             scored = f"{len(logprobs)} of {count} tokens of a text of {len(ids)}"
@@ -224,7 +238,23 @@ class TinkerSampler:
             logprobs=[float(one) for one in logprobs],
             top_logprobs=[_pairs(row or ()) for row in found],
             chosen=None if values is None else np.asarray(values.to_numpy()[start - 1 :], dtype=np.float32),
+            cached=_cached(answer),
         )
+
+    async def _scored(self, ids: Sequence[int], count: int, more: Mapping[str, Any]) -> Any:
+        """The answer to a request for the logprobs of the last `count` tokens of a text, or of all where that cannot
+        be asked.
+        """
+        params = library().types.SamplingParams(max_tokens=1, seed=0, stop=[], temperature=1.0, top_k=-1, top_p=1.0)
+        seconds, suffixes = self._settings.serve.request_timeout, self._suffixes
+        if suffixes.known and count:
+            try:
+                return await self._answer(ids, params, seconds, {**more, suffixes.field: count})
+            except CloudError as error:
+                if suffixes.field not in str(error):
+                    raise
+                suffixes.known = False
+        return await self._answer(ids, params, seconds, more)
 
     async def _answer(self, ids: Sequence[int], params: Any, seconds: float, more: Mapping[str, Any]) -> Any:
         prompt = library().types.ModelInput.from_ints([int(token) for token in ids])
@@ -241,7 +271,9 @@ class TinkerTraining(ClientTraining):
     """A training client as a `Training`."""
 
     def __init__(self, client: Any, settings: Settings, service: Any) -> None:
-        super().__init__(client, library().types, who="Tinker")
+        # The client itself sends such targets like this if they are PyTorch's. Other servers need not read it.
+        own = preflight.is_tinkers_own(preflight.base_url(settings))
+        super().__init__(client, library().types, who="Tinker", is_sparse=own)
         self._settings = settings
         self._service = service
 
@@ -259,17 +291,9 @@ class TinkerTraining(ClientTraining):
         return await done(given, self._settings.serve.request_timeout, doing, training=True)
 
 
-async def _most_top_logprobs(sampler: TinkerSampler, wanted: int) -> int:
-    """The largest count up to `wanted` of likeliest tokens that the service reports at a position; 0: none."""
-    for count in (wanted, *(fewer for fewer in _FEWER if fewer < wanted)):
-        try:
-            found = (await sampler.score((1, 2, 3), 1, top_logprobs=count)).top_logprobs
-        except CloudError as error:
-            if error.trouble != "refused":
-                raise
-            continue
-        return min((len(row) for row in found), default=0)
-    return 0
+def _cached(answer: Any) -> int:
+    """The tokens of a prompt that were billed as found in the cache; older clients do not tell."""
+    return int(getattr(answer, "prompt_cache_hit_tokens", 0) or 0)
 
 
 def _pairs(row: Sequence[tuple[int, float]]) -> list[tuple[float, int]]:

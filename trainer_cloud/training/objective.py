@@ -32,7 +32,8 @@ from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass, Sampler
+from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass
+from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
 from openclaw_rl.trainer_cloud.training.targets import POLICY, CloudTarget, TargetQueries, TokenPlan, own_tokens
 
@@ -95,9 +96,10 @@ class CloudObjective:
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
-        self.scored_tokens = 0
-        """Tokens that `learn_targets` has sent to be scored."""
+        self.scored_tokens = self.cached_tokens = 0
+        """Tokens that `learn_targets` has sent to be scored, and those of them that the provider had in its cache."""
         self._goal: float | None = None
+        self._sent: list[int] = []
 
     @property
     def wanted_top_logprobs(self) -> int:
@@ -117,12 +119,23 @@ class CloudObjective:
             for sample, terms in zip(self._samples, self._terms, strict=True)
         )
 
+    @property
+    def longest(self) -> tuple[list[int], int]:
+        """The longest text that `learn_targets` may ask about, and the place where its answer begins."""
+        texts = [
+            (prompt, sample.response_ids)
+            for sample in self._samples
+            for prompt in (sample.prompt_ids, *(hints_of(sample, self._recipe) if sample.taught is None else ()))
+        ]
+        prompt, answer = max(texts, key=lambda text: len(text[0]) + len(text[1]))
+        return [int(token) for part in (prompt, answer) for token in part], len(prompt)
+
     def plan(self, updates: int) -> TokenPlan:
         """The tokens that a step of up to `updates` updates sends, before anything is sent."""
         return TokenPlan.for_step(self._samples, self._terms, self._recipe, updates)
 
     async def learn_targets(
-        self, teacher: Sampler | None, base: Sampler, live: Sampler | None, *, top_logprobs: int
+        self, teacher: Scorer | None, base: Scorer, live: Scorer | None, *, top_logprobs: int
     ) -> None:
         """Ask for everything that must be known before the step. `teacher` as the recipe has it and `live`, the policy
         before the step, may be `None` where they are the base. The provider reports `top_logprobs` likeliest tokens.
@@ -134,7 +147,7 @@ class CloudObjective:
         try:
             self._targets = await queries.targets(self._samples, self._terms)
         finally:
-            self.scored_tokens = queries.tokens
+            self.scored_tokens, self.cached_tokens = queries.tokens, queries.cached
         self._asked = [self._datum(index) for index in range(len(self._samples))]
         distances = [
             losses.reverse_kl(target.untaught, target.taught)
@@ -142,6 +155,17 @@ class CloudObjective:
             if target.untaught is not None and target.taught is not None
         ]
         self._goal = loss_to_reach(self._recipe, float(torch.cat(distances).mean()) if distances else None)
+
+    def at_sampling(self) -> list[NDArray[np.float32]] | None:
+        """The logprobs of what was `asked` as they were when the answers were sampled; `None` where more is asked than
+        the sampled tokens. If the policy before the step is the one that sampled them, they are its logprobs.
+        """
+        if any(terms - POLICY for terms in self._terms):
+            return None
+        return [
+            text.padded(np.asarray(sample.logprobs, dtype=np.float32), np.float32)
+            for text, sample in zip(self._texts, self._samples, strict=True)
+        ]
 
     def asked(self) -> list[Datum]:
         """The data that the trainer's forward has to score before each update: each sample's sampled tokens `[T]`, or
@@ -156,6 +180,7 @@ class CloudObjective:
         finite.
         """
         now = [self._answer(index, values) for index, values in enumerate(known)]
+        self._sent = []
         if len(now) != len(self._texts):
             raise TrainerError(f"the provider scored {len(now)} of {len(self._texts)} texts: no step was made")
         self._old = self._old or [values[:, 1:] for values in now]
@@ -174,7 +199,18 @@ class CloudObjective:
             Pass(self._loss, [one for one in sampled if np.any(one.advantages)], self._config()),
             Pass("cross_entropy", [one for one in chosen if np.any(one.weights)]),
         ]
+        places = [index for index, terms in enumerate(self._terms) if terms & POLICY]
+        self._sent = [place for place, one in zip(places, sampled, strict=True) if np.any(one.advantages)]
         return [one for one in found if one.data]
+
+    def corrected(self, known: Sequence[NDArray[Any]], before: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
+        """`known`, for which logprobs `at_sampling` were taken, with those of the policy before the step in their place
+        where the gradient passes of the last `passes` report them.
+        """
+        found = list(known)
+        for place, values in zip(self._sent, before[0] if before else (), strict=bool(before)):
+            found[place] = values
+        return found
 
     @property
     def is_taught(self) -> bool:
@@ -203,9 +239,9 @@ class CloudObjective:
         text, target = self._texts[index], self._targets[index]
         chosen = [ids for ids in (target.ids, target.plain_ids) if ids is not None]
         if not chosen:
-            return Datum(text.ids, text.targets)
+            return Datum(text.ids, text.targets, lead=text.lead)
         columns = [text.answer(text.targets)[:, None], *chosen]
-        return Datum(text.ids, text.padded(np.concatenate(columns, axis=1), np.int64))
+        return Datum(text.ids, text.padded(np.concatenate(columns, axis=1), np.int64), lead=text.lead)
 
     def _answer(self, index: int, values: NDArray[Any]) -> Tensor:
         """The policy's logprobs `[R, 1 + K]`: of the sampled tokens, then of those that were chosen."""
@@ -235,6 +271,7 @@ class CloudObjective:
             text.targets,
             logprobs=text.padded(behavior.numpy(), np.float32),
             advantages=text.padded(weighted.numpy(), np.float32),
+            lead=text.lead,
         )
 
     def _chosen(self, index: int, logprobs: Tensor) -> Datum:
@@ -252,7 +289,8 @@ class CloudObjective:
                 values = compare(term, bins, target.base)
             total = total + self._batch.share(term, values, [self._samples[index]])
         (gradient,) = torch.autograd.grad(total, leaf)
-        return Datum(text.ids, self._asked[index].targets[:, 1:], weights=text.padded(-gradient.numpy(), np.float32))
+        weights = text.padded(-gradient.numpy(), np.float32)
+        return Datum(text.ids, self._asked[index].targets[:, 1:], weights=weights, lead=text.lead)
 
     def _distillation(self, logprobs: Tensor, target: CloudTarget, old: Tensor) -> Tensor:
         assert target.taught is not None, "the teacher is asked for this term"

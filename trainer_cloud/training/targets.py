@@ -1,4 +1,4 @@
-"""Logprobs of the answers of samples under the teacher, the base and the policy before the step, asked of samplers.
+"""Logprobs of the answers of samples under the teacher, the base and the policy before the step, asked of scorers.
 
 A provider reports the logprob of the sampled token, those of the likeliest tokens at a position, and those of tokens
 that it is asked about; never the whole distribution. So distributions are compared over K tokens and a tail, with K as
@@ -41,10 +41,8 @@ from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
 from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_cloud.provider import Sampler, Scored
-
-AT_ONCE = 8
-"""Texts that are scored at the same time."""
+from openclaw_rl.trainer_cloud.provider import Scored
+from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
 ABSENT = -1e4
 """The logprob of a token that is not known and does not count."""
@@ -100,12 +98,12 @@ class View:
 
 
 class TargetQueries:
-    """Asks about the answers of one batch, a few at a time. `tokens`: how many were sent to be scored. `None` for
-    teacher or policy is the base.
+    """Asks about the answers of one batch. `tokens`: how many were sent to be scored, `cached`: how many of them the
+    provider had in its cache. `None` for teacher or policy is the base.
     """
 
     def __init__(
-        self, recipe: Recipe, *, teacher: Sampler | None, base: Sampler, live: Sampler | None, top_logprobs: int
+        self, recipe: Recipe, *, teacher: Scorer | None, base: Scorer, live: Scorer | None, top_logprobs: int
     ) -> None:
         self._recipe = recipe
         self._teacher = teacher or base
@@ -113,8 +111,7 @@ class TargetQueries:
         self._live = live or base
         self._count = min(recipe.topk, top_logprobs)
         self._top_logprobs = top_logprobs
-        self._gate = asyncio.Semaphore(AT_ONCE)
-        self.tokens = 0
+        self.tokens = self.cached = 0
 
     async def targets(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]]) -> list[CloudTarget]:
         """For each sample what its `terms` need."""
@@ -210,7 +207,7 @@ class TargetQueries:
 
     async def _view(
         self,
-        sampler: Sampler,
+        scorer: Scorer,
         prompt: Sequence[int],
         sample: Sample,
         *,
@@ -218,15 +215,15 @@ class TargetQueries:
         chosen: NDArray[np.int64] | None = None,
     ) -> View:
         text = [int(token) for part in (prompt, sample.response_ids) for token in part]
-        async with self._gate:
-            self.tokens += len(text)
-            scored = await sampler.score(text, len(prompt), top_logprobs=top_logprobs, chosen=chosen)
+        self.tokens += len(text) * (2 if top_logprobs and chosen is not None else 1)
+        scored = await scorer.score(text, len(prompt), top_logprobs=top_logprobs, chosen=chosen)
+        self.cached += scored.cached
         return await asyncio.to_thread(_read, scored, sample, top_logprobs, chosen)
 
 
 class TokenPlan(msgspec.Struct, frozen=True):
-    """Tokens of a step of `updates` optimizer steps: `scored` for targets at most, `forward` before each and after the
-    last, `trained`. All 0 where nothing trains.
+    """Tokens of a step of `updates` optimizer steps: `scored` for targets at most, `forward` before the first and after
+    each, `trained`. All 0 where nothing trains.
     """
 
     scored: int = 0
@@ -250,14 +247,22 @@ class TokenPlan(msgspec.Struct, frozen=True):
 
 
 def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -> int:
+    """Tokens that are sent for one sample. A text is sent twice for likeliest and for chosen tokens: to a sampler, and
+    in a forward pass.
+    """
     length = len(sample.response_ids)
     hints = hints_of(sample, recipe)
+    picks = recipe.per_token_hints and len(hints) > 1
     # Where the teacher's tokens are compared, under several hints they are known after a first look, and asked about in
     # a second.
     source = {"token": "teacher", "topk": recipe.topk_from, "select": recipe.select_from}
     theirs = source.get(recipe.distillation) == "teacher"
     looks = 2 if theirs and len(hints) > 1 and not recipe.per_token_hints else 1
-    plain = bool(own_tokens(sample, terms, recipe)) + needs_base(terms) + (near and bool(hints))
+    # The policy's tokens are chosen, and the teacher's likeliest are wanted too.
+    common = recipe.distillation == "select" and recipe.select_from == "overlap"
+    looks = 2 if not theirs and (recipe.distillation == "full" or common or picks) else looks
+    base = needs_base(terms) * (1 if "anchor" in terms else 2)
+    plain = bool(own_tokens(sample, terms, recipe)) + base + (near and bool(hints))
     asked = hints if sample.taught is None else ()
     return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in asked)
 

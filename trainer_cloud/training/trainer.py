@@ -1,20 +1,25 @@
 """A trainer at a provider: a LoRA that is trained there, and files here that say where its states are.
 
-One step is one batch: `epochs` optimizer steps over all its samples (`trainer_cloud.training.objective`). The answers
-to our requests are all that is known about the provider's side. So after any error in the middle of a step the client
-is thrown away, and the next one continues from the last saved state, weights and optimizer: a step that failed did not
-happen, whatever the provider made of it. An error that waiting or a person can mend is a `TrainerAway`: nothing is
-lost, the batch waits, and `obstacle` says why until the provider is there again.
+One step is one batch: `epochs` optimizer steps over all its samples (`trainer_cloud.training.objective`). A provider
+takes seconds for anything, so an update's gradients, its optimizer step and the forward pass after it, with which the
+next update begins, are sent together. The forward pass before the first is left out where these very weights sampled
+the answers, and only their sampled tokens are trained: the logprobs are known.
+
+The answers to our requests are all that is known about the provider's side. So after any error in the middle of a
+step the client is thrown away, and the next one continues from the last saved state, weights and optimizer: a step that
+failed did not happen, whatever the provider made of it. An error that waiting or a person can mend is a `TrainerAway`:
+nothing is lost, the batch waits, and `obstacle` says why until the provider is there again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +39,10 @@ from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
 from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
 from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Sampler, Training
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.retry import ProviderRetry
+from openclaw_rl.trainer_cloud.training.scorer import Scorer, TopLogprobs, TopLogprobsLimit
 from openclaw_rl.trainer_cloud.training.support import unsupported
 
 log = logging.getLogger(__name__)
@@ -57,11 +63,14 @@ class CloudTrainer:
         self._retry = ProviderRetry(provider)
         self._cleanup = ArtifactCleanup(provider, settings)
         self._training: Training | None = None
-        self._base: Sampler | None = None
+        self._base: Training | None = None
+        self._base_scorer: Scorer | None = None
+        self._top_logprobs = TopLogprobsLimit(provider.most_top_logprobs)
         self._origin: Pointer | None = None
         self._step = 0
         self._unsaved = False
         self._sent_data = False
+        self._versions: dict[str, int] = {}
 
     async def obstacle(self) -> str:
         """The day's budget, or what is wrong with the provider or the settings. After an error the LoRA is made ready
@@ -91,7 +100,7 @@ class CloudTrainer:
         objective = CloudObjective(samples, recipe, loss=self._settings.cloud.loss)
         self._sent_data = False
         try:
-            metrics = await self._optimize(objective, recipe)
+            metrics = await self._optimize(objective, recipe, known=self._known(samples, objective))
             report = step_report(number, samples, metrics, rate=recipe.rate(self._step), started=started)
         except CloudError as error:
             if error.trouble != "budget":  # which is asked before anything is sent
@@ -147,6 +156,10 @@ class CloudTrainer:
             await self._drop()
             self._origin = await self._cleanup.adopt(folder, self._origin)
         await engine.load(version, checkpoint.served, live=live)
+        served = pointer.read(
+            folder / SERVED, provider=self._provider.name, model=self._settings.engine.model
+        )  # which the engine has just read
+        self._versions[served.state] = version
 
     async def export(self, path: str) -> None:
         """The adapter as PEFT writes it, downloaded from the provider."""
@@ -164,12 +177,28 @@ class CloudTrainer:
         await self._provider.close()
         await asyncio.to_thread(self._budget.close)
 
-    async def _optimize(self, objective: CloudObjective, recipe: Recipe) -> dict[str, float]:
-        """Make the optimizer steps of a batch. Raises `CloudError`, `TrainerError`."""
+    def _known(self, samples: Sequence[Sample], objective: CloudObjective) -> list[NDArray[np.float32]] | None:
+        """The policy's logprobs before the step, where they are known without a forward pass."""
+        version = 0 if self._origin is None else self._versions.get(self._origin.state)
+        sampled_by = {span.version for sample in samples for span in sample.versions}
+        own = not self._unsaved and sampled_by == {version} and all(sample.versions for sample in samples)
+        return objective.at_sampling() if own else None
+
+    async def _optimize(
+        self, objective: CloudObjective, recipe: Recipe, *, known: list[NDArray[np.float32]] | None
+    ) -> dict[str, float]:
+        """Make the optimizer steps of a batch; `known` are the logprobs of what is asked, if a forward pass is not
+        needed for them. Raises `CloudError`, `TrainerError`.
+        """
         plan = objective.plan(recipe.epochs)
         if not plan.updates:
             return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
-        reserved: dict[Kind, int] = {"prefill": plan.scored + plan.forward, "train": plan.trained, "step": plan.updates}
+        probed = self._probe_tokens(objective)
+        reserved: dict[Kind, int] = {
+            "prefill": probed + plan.scored + plan.forward,
+            "train": plan.trained,
+            "step": plan.updates,
+        }
         await self._cleanup.check()
         async with self._budget.spending("learning", reserved) as bill:
             training = await self._ready()
@@ -177,57 +206,84 @@ class CloudTrainer:
                 # The state that this step starts from must be there again should it fail.
                 self._origin = await self._save(training, weights=False)
             asked = time.perf_counter()
-            await self._learn_targets(objective, recipe)
+            top_logprobs = await self._learn_targets(objective, recipe)
             teaching = time.perf_counter() - asked
             same = {name: getattr(recipe, name) for name in Adam.__struct_fields__ if name != "learning_rate"}
             adam = Adam(learning_rate=recipe.rate(self._step), **same)
             norms: list[float] = []
             reported: Mapping[str, float] = {}
-            known = before = await self._forward(training, objective)
+            assumed = known is not None
+            now = before = self._finite(await training.forward(objective.asked())) if known is None else known
             updates = 0
             for _ in range(recipe.epochs):
-                passes = await asyncio.to_thread(objective.passes, known)
+                passes = await asyncio.to_thread(objective.passes, now)
                 if not passes or (updates and objective.is_taught):
                     break
                 updates += 1
-                reported = await training.update(passes, adam)
+                updated = await training.update(passes, adam, after=objective.asked())
+                reported = updated.metrics
                 norms += [reported["gradient/norm"]] if "gradient/norm" in reported else []
-                known = await self._forward(training, objective)
+                if assumed and updates == 1:
+                    before = self._finite(objective.corrected(now, updated.before))
+                    await asyncio.to_thread(objective.passes, before)  # for the metrics
+                now = self._finite(updated.after)
             made = objective.plan(updates)
-            bill |= {"prefill": objective.scored_tokens + made.forward, "train": made.trained, "step": updates}
-        metrics = {**objective.metrics(), **objective.drift(before, known), **reported}
+            cached = top_logprobs.cached + objective.cached_tokens
+            forward = made.forward - (objective.plan(0).forward if assumed else 0)
+            prefill = top_logprobs.tokens + objective.scored_tokens + forward - cached
+            bill |= {"prefill": prefill, "cached": cached, "train": made.trained, "step": updates}
+        metrics = {**objective.metrics(), **objective.drift(before, now), **reported}
         metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
         if norms:
             metrics["gradient/norm"] = sum(norms) / len(norms)
         return metrics
 
-    async def _learn_targets(self, objective: CloudObjective, recipe: Recipe) -> None:
+    def _probe_tokens(self, objective: CloudObjective) -> int:
+        """The tokens that are sent at most to learn how many likeliest tokens are reported."""
         wanted = objective.wanted_top_logprobs
-        top_logprobs = await self._provider.max_top_logprobs(wanted) if wanted else 0
-        if wanted and (impossible := unsupported(recipe, top_logprobs)):
-            raise self._retry.never(impossible)
-        if self._base is None:
-            self._base = await self._provider.sampler("")
-        base = live = self._base
-        if objective.needs_live and self._origin is not None:
-            live = await self._provider.sampler(
-                self._origin.sampler or (await self._save(await self._ready(), weights=True)).sampler
-            )
-        teacher: Sampler = base if recipe.teacher == "base" else live
+        length = len(objective.longest[0]) if wanted else 0
+        return 0 if not wanted or self._top_logprobs.is_known(wanted, length) else length
+
+    async def _learn_targets(self, objective: CloudObjective, recipe: Recipe) -> TopLogprobs:
+        self._base_scorer = base = live = self._base_scorer or self._scorer("", self._base_training)
+        top_logprobs = TopLogprobs(0)
         self._sent_data = True
+        if wanted := objective.wanted_top_logprobs:
+            top_logprobs = await self._top_logprobs.find(await base.sampler(), *objective.longest, wanted)
+            if impossible := unsupported(recipe, top_logprobs.count):
+                raise self._retry.never(impossible)
+        if objective.needs_live and self._origin is not None:
+            path = self._origin.sampler or (await self._save(await self._ready(), weights=True)).sampler
+            live = self._scorer(path, self._ready)
+        teacher = base if recipe.teacher == "base" else live
         try:
-            await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs)
+            await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs.count)
         except TrainerError as error:
             raise self._retry.never(str(error)) from error
+        return top_logprobs
 
-    async def _forward(self, training: Training, objective: CloudObjective) -> list[NDArray[np.float32]]:
-        found = await training.forward(objective.asked())
+    def _scorer(self, path: str, training: Callable[[], Awaitable[Training]]) -> Scorer:
+        """Scores under the weights at `path`, which `training` has too. Weights are sampled from where that takes no
+        others out of service.
+        """
+        served = functools.partial(self._provider.sampler, path) if self._provider.several_versions else None
+        return Scorer(training, served, scores_texts=self._provider.scores_texts)
+
+    async def _base_training(self) -> Training:
+        """The base model, which the LoRA in training is before its first step."""
+        if self._origin is None:
+            return await self._ready()
+        if self._base is None:
+            self._base = await self._provider.base(rank=self._settings.learning.lora_rank)
+        return self._base
+
+    def _finite(self, found: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         if not all(bool(np.isfinite(one).all()) for one in found):
             raise TrainerError(
                 f"Step {self._step + 1}: the policy's logprobs are not finite after an optimizer step with learning "
                 "rate and batch as they were; the step was undone"
             )
-        return found
+        return list(found)
 
     async def _ready(self) -> Training:
         """The LoRA at the provider, where the last state left it. Raises `CloudError`."""
@@ -258,11 +314,10 @@ class CloudTrainer:
         """Throw the client away: the next one continues from the last saved state. Steps that were not saved are lost
         with it; the learner saves every step, or undoes it.
         """
-        training, self._training, self._base = self._training, None, None
+        held, self._training, self._base, self._base_scorer = (self._training, self._base), None, None, None
         if self._unsaved:
             self._step, self._unsaved = (0 if self._origin is None else self._origin.step), False
-        if training is not None:
-            await training.close()
+        await asyncio.gather(*(training.close() for training in held if training is not None))
 
 
 def _check_samples(samples: Sequence[Sample], number: int) -> None:

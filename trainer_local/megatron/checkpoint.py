@@ -24,6 +24,7 @@ from openclaw_rl.shared.files import atomic_folder
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.megatron.distributed_optimizer import LAYOUT, SHARDS
 from openclaw_rl.trainer_local.megatron.lora import DOWN, PREFIX, UP, file_name, parameter_name
+from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.megatron.weight_names import HEAD
 from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, check_weights, read_state, write_state
@@ -104,7 +105,7 @@ def _write_adapter(folder: Path, whole: Mapping[str, Tensor], weights: RankWeigh
         r=settings.learning.lora_rank,
         lora_alpha=settings.learning.lora_alpha,
         lora_dropout=settings.learning.lora_dropout,
-        target_modules=_short(modules, weights.shape.layers),
+        target_modules=_short(modules, weights.shape),
         task_type="CAUSAL_LM",
         base_model_name_or_path=settings.engine.model,
         inference_mode=True,
@@ -113,10 +114,11 @@ def _write_adapter(folder: Path, whole: Mapping[str, Tensor], weights: RankWeigh
     save_file({file_name(name): part.contiguous() for name, part in whole.items()}, folder / ADAPTER, {"format": "pt"})
 
 
-def _short(modules: list[str], layers: int) -> list[str]:
-    """Names that match these modules and no others: the last words, where every layer has the same."""
+def _short(modules: list[str], shape: Shape) -> list[str]:
+    """Names that match these modules and no others: the last words, where all layers, and experts, have the same."""
     last = {module.rpartition(".")[2] for module in modules}
-    return sorted(last) if len(modules) == layers * len(last) else modules
+    every = sum(projection.count for projection in shape.projections if projection.name in last)
+    return sorted(last) if len(modules) == every else modules
 
 
 def _write_full(folder: Path, whole: Mapping[str, Tensor], weights: RankWeights, settings: Settings) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from openclaw_rl.trainer_local.megatron.model import PackedModel
 from openclaw_rl.trainer_local.prefix.tree import Packed, apart, pack, passes
 from openclaw_rl.trainer_local.training.batching import Row
+from openclaw_rl.trainer_local.training.memory_limit import naming_pass
 
 CPU_TOKENS = 2048
 """Most tokens at a time on a CPU, whatever the setting: more leave its caches and take longer."""
@@ -31,14 +32,17 @@ def run_packed(
     micro_batch_tokens: int,
     merge: bool,
     backward: bool,
+    most: int | None = None,
 ) -> None:
     """Put all `rows` that have an answer through `model` and call `use` on their logits. With `backward` the losses
     that it returns are differentiated, gradients adding up in the parameters. With `merge` a prefix that rows share is
-    computed once.
+    computed once. Passes of several rows have at most `most` tokens.
     """
+    tokens = budget(rows, micro_batch_tokens, model.frequencies.device)
     with torch.set_grad_enabled(backward):
-        for packed in plan(rows, budget(rows, micro_batch_tokens, model.frequencies.device), merge=merge):
-            with model.packing(packed):
+        for packed in plan(rows, tokens if most is None else min(tokens, most), merge=merge):
+            mine = [rows[row] for row in packed.answers]
+            with naming_pass(mine, packed.tokens, divisible=len(packed.runs) > 1), model.packing(packed):
                 hidden = model.hidden(packed)
                 leaf = hidden.detach().requires_grad_(backward)
                 for part in _parts(packed, model.shape.vocabulary):

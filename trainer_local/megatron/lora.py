@@ -4,12 +4,14 @@ Each Hugging Face projection has its own adapter, though query, key and value ar
 another: an adapter trained here is PEFT's, to the name. Under tensor parallelism the side next to a cut is cut with it:
 B of column-parallel layers, A of row-parallel ones. The other side is on every rank with its full gradient: parts are
 summed in the forward pass of row-parallel layers, in the backward pass of the others.
+
+Experts have an adapter each, `experts.E.gate_proj` and so on, in the names under which SGLang (0.5.23) takes them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +23,9 @@ from torch.nn.functional import dropout, linear
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.learning import LearningSettings
 from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, reduce_parts
+from openclaw_rl.trainer_local.megatron.experts import grouped
 from openclaw_rl.trainer_local.megatron.shape import Shape
-from openclaw_rl.trainer_local.megatron.weight_names import Chunked, Mapped, Replicated
+from openclaw_rl.trainer_local.megatron.weight_names import Chunked, Cut, Mapped, Replicated, Stacked
 
 PROJECTIONS = (
     ("self_attn.q_proj", "self_attention.linear_qkv"),
@@ -35,6 +38,8 @@ PROJECTIONS = (
 )
 """In PEFT's order: the projections of a layer, and the module here that each is a part of."""
 
+EXPERTS = ("gate_proj", "up_proj", "down_proj")
+"""The projections of an expert."""
 PREFIX, DOWN, UP = "base_model.model.", "lora_A", "lora_B"
 
 
@@ -56,7 +61,7 @@ class Switch:
 
 def targets(setting: str, shape: Shape, model: str) -> list[str]:
     """The Hugging Face modules that `lora_targets` names, in order. Raises `ConfigError` for a name that fits none."""
-    every = [f"model.layers.{layer}.{name}" for layer in range(shape.layers) for name, _ in PROJECTIONS]
+    every = [module for layer in range(shape.layers) for module in _modules(layer, shape)]
     if setting.strip() == "all-linear":
         return every
     wanted = [name.strip() for name in setting.split(",")]
@@ -67,6 +72,13 @@ def targets(setting: str, shape: Shape, model: str) -> list[str]:
             f"lora_targets = {setting!r} does not fit {model!r}: {', '.join(missing)} is none of all-linear, {known}"
         )
     return [module for module in every if any(_matches(module, name) for name in wanted)]
+
+
+def _modules(layer: int, shape: Shape) -> list[str]:
+    """The Hugging Face modules of a layer that can have an adapter, in order."""
+    place = f"model.layers.{layer}."
+    found = [place + name for name, _ in PROJECTIONS if not (shape.experts and name.startswith("mlp."))]
+    return found + [f"{place}mlp.experts.{expert}.{name}" for expert in range(shape.experts) for name in EXPERTS]
 
 
 def _matches(module: str, name: str) -> bool:
@@ -102,22 +114,31 @@ def file_name(name: str) -> str:
 
 class Adapter(torch.nn.Module):
     """The adapter of one projection on one rank, its part of the adapters `whole`: `down` `[r, in]`, `up` `[out, r]`,
-    one of them cut.
+    one of them cut. Of the `modules` of several experts both are stacked: `[experts, …]`.
     """
 
     def __init__(
-        self, module: str, learning: LearningSettings, group: Any, whole: Mapping[str, Tensor], device: torch.device
+        self,
+        modules: Sequence[str],
+        learning: LearningSettings,
+        group: Any,
+        whole: Mapping[str, Tensor],
+        device: torch.device,
     ) -> None:
         super().__init__()
         self._scale, self._dropout = learning.lora_alpha / learning.lora_rank, learning.lora_dropout
-        self._row_parallel = row_parallel = module.endswith(("o_proj", "down_proj"))
+        self._row_parallel = row_parallel = modules[0].endswith(("o_proj", "down_proj"))
         self._group = group
+        cuts = {
+            DOWN: Chunked(1) if row_parallel else Replicated(),
+            UP: Replicated() if row_parallel else Chunked(0),
+        }
         self.cuts = {
-            DOWN: Mapped([parameter_name(module, DOWN)], Chunked(1) if row_parallel else Replicated()),
-            UP: Mapped([parameter_name(module, UP)], Replicated() if row_parallel else Chunked(0)),
+            side: Mapped([parameter_name(module, side) for module in modules], self._cut(cut))
+            for side, cut in cuts.items()
         }
         for side, mapped in self.cuts.items():
-            part = mapped.cut.split([whole[mapped.names[0]]], group.size(), group.rank())
+            part = mapped.cut.split([whole[name] for name in mapped.names], group.size(), group.rank())
             parameter = torch.nn.Parameter(part.to(device, torch.float32).contiguous())
             # Megatron-core's optimizer needs it to count each element of the norm once.
             parameter.tensor_model_parallel = mapped.cut.parallel  # type: ignore[attr-defined]
@@ -125,11 +146,17 @@ class Adapter(torch.nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Its addition to the projection's output: `[…, in]` to `[…, out]`, cut as the layer's."""
+        return self._addition(hidden, linear)
+
+    def _addition(self, hidden: Tensor, product: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         down, up = (self.get_parameter(side).to(hidden.dtype) for side in (DOWN, UP))
-        inner = linear(self._dropped(hidden), down)
+        inner = product(self._dropped(hidden), down)
         if self._group.size() > 1:
             inner = reduce_parts(inner, self._group) if self._row_parallel else copy_to_parts(inner, self._group)
-        return linear(inner, up) * self._scale
+        return product(inner, up) * self._scale
+
+    def _cut(self, cut: Cut) -> Cut:
+        return cut
 
     def _dropped(self, hidden: Tensor) -> Tensor:
         share = self._dropout
@@ -142,6 +169,17 @@ class Adapter(torch.nn.Module):
         width = hidden.shape[-1]
         kept = dropout(hidden.new_ones(*hidden.shape[:-1], width * ranks), share)
         return hidden * kept.narrow(-1, self._group.rank() * width, width)
+
+
+class ExpertAdapter(Adapter):
+    """The adapters of one projection of every expert."""
+
+    def forward(self, hidden: Tensor, ends: Tensor) -> Tensor:  # type: ignore[override]
+        """Their addition for rows ordered by expert, of which those of expert e end at `ends[e]`."""
+        return self._addition(hidden, lambda rows, weights: grouped(rows, weights, ends))
+
+    def _cut(self, cut: Cut) -> Cut:
+        return Stacked(cut)
 
 
 class Adapted(torch.nn.Module):
@@ -191,19 +229,25 @@ def adapt(
     gpt.requires_grad_(False)
     found: dict[str, tuple[torch.nn.Parameter, Mapped]] = {}
     group = gpt.pg_collection.tp
+
+    def made(kind: type[Adapter], modules: Sequence[str]) -> Adapter:
+        adapter = kind(modules, learning, group, whole, device)
+        for side, mapped in adapter.cuts.items():
+            found[mapped.names[0]] = adapter.get_parameter(side), mapped
+        return adapter
+
     for number, layer in enumerate(gpt.decoder.layers):
+        modules = [name for name in _modules(number, shape) if parameter_name(name, DOWN) in whole]
         inside: dict[str, dict[str, Adapter]] = {}
         for projection, place in PROJECTIONS:
-            module = f"model.layers.{number}.{projection}"
-            if parameter_name(module, DOWN) not in whole:
-                continue
-            name = projection.rpartition(".")[2]
-            adapter = Adapter(module, learning, group, whole, device)
-            inside.setdefault(place, {})[name] = adapter
-            for side, mapped in adapter.cuts.items():
-                found[mapped.names[0]] = adapter.get_parameter(side), mapped
+            if (module := f"model.layers.{number}.{projection}") in modules:
+                inside.setdefault(place, {})[projection.rpartition(".")[2]] = made(Adapter, [module])
         for place, adapters in inside.items():
             owner = layer.get_submodule(place.rpartition(".")[0])
             attribute = place.rpartition(".")[2]
             setattr(owner, attribute, Adapted(getattr(owner, attribute), adapters, shape, switch))
+        for name in EXPERTS if shape.experts else ():
+            if experts := [module for module in modules if module.endswith(f".{name}")]:
+                layer.mlp.adapters[name] = made(ExpertAdapter, experts)
+                layer.mlp.switch = switch
     return found

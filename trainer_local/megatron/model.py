@@ -1,4 +1,6 @@
-"""Megatron-core's GPTModel for the dense Qwen3 family, with the attention of `trainer_local.megatron.attention`."""
+"""Megatron-core's GPTModel for the Qwen3 family, with the attention of `trainer_local.megatron.attention`; for models
+with experts the mixture of `trainer_local.megatron.experts`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from openclaw_rl.trainer_local.megatron.attention import PackedAttention
 from openclaw_rl.trainer_local.megatron.collectives import gather_parts
+from openclaw_rl.trainer_local.megatron.experts import Mixture
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.prefix.tree import Packed, Run
 
@@ -84,7 +87,7 @@ class PackedModel(torch.nn.Module):
         self._runs: list[Run] = []
         self.gpt = GPTModel(
             config,
-            _layer(self._runs),
+            _layer(self._runs, shape),
             vocab_size=shape.padded(config.tensor_model_parallel_size),
             max_sequence_length=shape.context,
             position_embedding_type="rope",
@@ -138,8 +141,10 @@ class PackedModel(torch.nn.Module):
         return whole[:, : self.shape.vocabulary]
 
 
-def _layer(runs: Sequence[Run]) -> Any:
-    """Megatron-core's local layer with packed attention."""
+def _layer(runs: Sequence[Run], shape: Shape) -> Any:
+    """Megatron-core's local layer with packed attention, and the experts where there are some."""
     spec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
     spec.submodules.self_attention.submodules.core_attention = partial(PackedAttention, runs)
+    if shape.experts:
+        spec.submodules.mlp = type("Mixture", (Mixture,), {"shape": shape})  # Megatron-core takes a class here
     return spec

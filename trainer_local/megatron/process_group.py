@@ -13,10 +13,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,7 +24,7 @@ from megatron.core import parallel_state
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.errors import TrainerError, TrainerOutOfMemory
 from openclaw_rl.trainer_local.megatron.launch import under_torchrun
 
 log = logging.getLogger("megatron")
@@ -47,6 +47,27 @@ Value = TypeVar("Value")
 
 class RankFailed(TrainerError):
     """A rank failed, and every rank knows."""
+
+
+class RankOutOfMemory(RankFailed, TrainerOutOfMemory):
+    """A rank ran out of memory, and every rank knows."""
+
+
+class Failure(NamedTuple):
+    """The error of a rank as the others get it: its `reason`, and the fields of `TrainerOutOfMemory` if it is one."""
+
+    reason: str
+    out_of_memory: bool = False
+    sample_id: str = ""
+    tokens: int = 0
+
+    @classmethod
+    def from_error(cls, error: Exception) -> Failure:
+        """The failure that `error` is."""
+        reason = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, TrainerOutOfMemory):
+            return cls(reason, True, error.sample_id, error.tokens)
+        return cls(reason)
 
 
 @functools.cache
@@ -106,15 +127,15 @@ class ProcessGroup:
         """Number of parts of the batch."""
         return self.size // self.tensor_parallel
 
-    def exchange(self, value: Value, error: str = "") -> list[Value]:
-        """The values of all ranks, in order. Raises `RankFailed` on all of them if one brought an error."""
+    def exchange(self, value: Value, failure: Failure | None = None) -> list[Value]:
+        """The values of all ranks, in order. Raises `RankFailed` on all of them if one brought a failure."""
         if self._control is None:
             return [value]
         found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, (error, value), group=self._control)
-        failed = [f"rank {rank} of {self.size}: {reason}" for rank, (reason, _) in enumerate(found) if reason]
+        dist.all_gather_object(found, (failure, value), group=self._control)
+        failed = {rank: failure for rank, (failure, _) in enumerate(found) if failure is not None}
         if failed:
-            raise RankFailed("; ".join(failed))
+            raise _joined(failed, self.size)
         return [brought for _, brought in found]
 
     def gather_batch(self, value: Value) -> list[Value]:
@@ -178,8 +199,10 @@ class ProcessGroup:
             for part, total in zip(bucket, flat.split([part.numel() for part in bucket]), strict=True):
                 part.copy_(total.view_as(part))
 
-    def perform(self, work: Callable[[], Value]) -> Value:
-        """Do one command. If it fails on one rank, it fails on all; the rank that failed raises its own error."""
+    def perform(self, work: Callable[[], Value], leaving: Callable[[Exception], None]) -> Value:
+        """Do one command. If it fails on one rank, it fails on all; the rank that failed raises its own error, or what
+        all ranks ran out of memory for. `leaving` gets the error if this process has to end because of it.
+        """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)  # of this thread
         try:
@@ -187,22 +210,23 @@ class ProcessGroup:
         except RankFailed:
             raise
         except Exception as error:
-            self._report(error)
+            failure = Failure.from_error(error)
+            try:
+                with self._deadline(failure.reason, functools.partial(leaving, error)):
+                    self.exchange(None, failure)
+            except RankOutOfMemory as known:
+                raise known from error
+            except RankFailed:
+                pass  # all of them know; `error` itself says more here
             raise
         self.exchange(None)
         return found
 
-    def _report(self, error: Exception) -> None:
-        reason = str(error) if isinstance(error, TrainerError) else f"{type(error).__name__}: {error}"
-        try:
-            with self._deadline(reason):
-                self.exchange(None, reason)
-        except RankFailed:
-            pass  # all of them know; `error` itself says more here
-
     @contextmanager
-    def _deadline(self, reason: str) -> Iterator[None]:
+    def _deadline(self, reason: str, leaving: Callable[[], None]) -> Iterator[None]:
         def give_up() -> None:
+            with suppress(Exception):
+                leaving()
             leave(f"rank {self.rank} failed, and the others wait for it elsewhere: {reason}")
 
         timer = threading.Timer(GRACE_SECONDS, give_up)
@@ -212,6 +236,18 @@ class ProcessGroup:
             yield
         finally:
             timer.cancel()
+
+
+def _joined(failed: Mapping[int, Failure], size: int) -> RankFailed:
+    """One error for the failures by rank. Out of memory, passes that can be made smaller count first."""
+    reasons = "; ".join(f"rank {rank} of {size}: {failure.reason}" for rank, failure in failed.items())
+    short = [failure for failure in failed.values() if failure.out_of_memory]
+    if not short:
+        return RankFailed(reasons)
+    passes = [failure.tokens for failure in short if failure.tokens and not failure.sample_id]
+    if passes:
+        return RankOutOfMemory(reasons, tokens=min(passes))
+    return RankOutOfMemory(reasons, sample_id=next((one.sample_id for one in short if one.sample_id), ""))
 
 
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.errors import TrainerError, TrainerOutOfMemory
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
@@ -25,6 +25,7 @@ from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
+from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_shortage, take_over
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
 from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
@@ -51,8 +52,12 @@ def perform(group: ProcessGroup, trainers: dict[int, Rank], command: tuple[int, 
             raise TrainerError(f"rank {group.rank} knows no command {name!r}: its version is another than rank 0's")
         return getattr(trainers[number], name)(*arguments)
 
+    def leaving(error: Exception) -> None:
+        if isinstance(error, TrainerOutOfMemory) and name == "step":
+            trainers[number].hand_over(error, arguments[0])
+
     try:
-        return group.perform(work)
+        return group.perform(work, leaving)
     except Exception:
         if name == "open":
             trainers.pop(number, None)
@@ -79,9 +84,20 @@ class Rank:
         self.optimizer: Optimizer | DistributedOptimizer = kind(self.weights, settings.learning)
         self.average: Mapping[str, Tensor] | None = None
         self.steps = 0
+        self.limit = MemoryLimit()
+        self.limit.merge(group.exchange(take_over(settings)))
 
-    def step(self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor]) -> StepReport:
-        """As `Trainer.step`; what fails on one rank is undone on all. `start` is rank 0's random state."""
+    def step(
+        self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor], limit: MemoryLimit
+    ) -> StepReport:
+        """As `Trainer.step`; what fails on one rank is undone on all. `start` is rank 0's random state, `limit` its
+        limit of memory.
+        """
+        self.limit = limit
+        with naming_shortage(f"Step {self.steps + 1}"):
+            return self._step(samples, recipe.replace(micro_batch_tokens=limit.apply(recipe.micro_batch_tokens)), start)
+
+    def _step(self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor]) -> StepReport:
         weights = self.weights
         before, optimizer = weights.snapshot(), self.optimizer.snapshot()
 
@@ -135,6 +151,13 @@ class Rank:
         if state is not None:
             self.random_state = dict(state.random_state)
 
+    def hand_over(self, error: TrainerOutOfMemory, samples: Sequence[Sample]) -> None:
+        """Leave what did not fit for the next process: this one ends, since others wait for it in a pass."""
+        if not self.limit.lower(error) and error.sample_id:
+            (tokens,) = {len(one.response_ids) for one in samples if one.sample_id == error.sample_id}
+            self.limit.failed[error.sample_id] = tokens
+        self.limit.hand_over(self.settings)
+
     def free(self) -> None:
         """Give unused memory of the device back."""
         free_device_memory()
@@ -180,6 +203,7 @@ class RankLearning:
         self._step = rank.steps
         self._parent = parent
         self._merge = rank.settings.learning.merge_prefixes
+        self._most = rank.limit.tokens
         self.device = self._weights.group.device
         self.vocab_size = self._weights.vocab_size
         teacher = {"live": parent, "ema": rank.average or parent}.get(recipe.teacher)
@@ -262,4 +286,5 @@ class RankLearning:
             micro_batch_tokens=self._recipe.micro_batch_tokens,
             merge=self._merge,
             backward=backward,
+            most=self._most,
         )

@@ -13,10 +13,14 @@ INSTEAD = "set backend = embedded with device = cuda: the transformers trainer t
 
 
 class Shape(model_shape.ModelShape, frozen=True, kw_only=True):
-    """A Qwen3 dense model. `groups` are its key-value heads, each serving `heads / groups` query heads."""
+    """A Qwen3 model, dense or with experts. `groups` are its key-value heads, each serving `heads / groups` query
+    heads.
+    """
 
     epsilon: float
     rope_theta: float
+    renormalized: bool = False
+    """True if the shares of the experts that a token goes through sum to 1."""
 
     def padded(self, tensor_parallel: int) -> int:
         """The vocabulary, filled up so that every rank has as many rows."""
@@ -34,6 +38,7 @@ def shape_of(config: Any, model: str, tensor_parallel: int) -> Shape:
         **msgspec.structs.asdict(model_shape.shape_of(sizes)),
         epsilon=config.rms_norm_eps,
         rope_theta=float(config.rope_parameters["rope_theta"]),
+        renormalized=bool(sizes.get("norm_topk_prob")),
     )
     parts = {"key-value heads": shape.groups, "attention heads": shape.heads, "feed-forward width": shape.feed_forward}
     for name, size in parts.items():

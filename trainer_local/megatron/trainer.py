@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.errors import TrainerOutOfMemory
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
@@ -58,12 +59,22 @@ class MegatronTrainer:
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
         """The metrics are those of `TransformersTrainer.step`."""
 
-        def work() -> StepReport:
-            report: StepReport = self._leader.call("step", list(samples), recipe, self._leader.rank.random_state)
-            self._at = None
-            return report
+        return await self._run(lambda: self._fitting_step(list(samples), recipe))
 
-        return await self._run(work)
+    def _fitting_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
+        """A step in passes that fit on all ranks. Raises `TrainerOutOfMemory` where smaller ones do not help."""
+        rank = self._leader.rank
+        limit = rank.limit
+        limit.check(samples)
+        while True:
+            try:
+                report: StepReport = self._leader.call("step", samples, recipe, rank.random_state, limit)
+                self._at = None
+                return report
+            except TrainerOutOfMemory as error:
+                if not limit.lower(error):
+                    raise
+            self._leader.call("free")
 
     async def free(self) -> None:
         """Give unused memory of the devices back."""

@@ -161,6 +161,23 @@ class Gated:
         return [torch.cat([half[which] for half in halves]) for which in (0, 1)]
 
 
+class Stacked:
+    """A weight of every expert, `each` of which is made of `of` tensors: `[experts, …]`."""
+
+    def __init__(self, each: Cut, of: int = 1) -> None:
+        self.parallel = each.parallel
+        self._each = each
+        self._of = of
+
+    def split(self, whole: Sequence[Tensor], ranks: int, rank: int) -> Tensor:
+        starts = range(0, len(whole), self._of)
+        return torch.stack([self._each.split(whole[start : start + self._of], ranks, rank) for start in starts])
+
+    def join(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        experts = zip(*(part.unbind() for part in parts), strict=True)
+        return [tensor for expert in experts for tensor in self._each.join(expert)]
+
+
 class Mapped:
     """One Megatron-core weight: the Hugging Face `names` that it is made of, and how it is cut."""
 
@@ -183,12 +200,27 @@ def mapping(shape: Shape, tensor_parallel: int) -> Mapping[str, Mapped]:
             f"{ours}self_attention.k_layernorm.weight": Mapped([f"{theirs}self_attn.k_norm.weight"], Replicated()),
             f"{ours}self_attention.linear_proj.weight": Mapped([f"{theirs}self_attn.o_proj.weight"], Chunked(1)),
             f"{ours}pre_mlp_layernorm.weight": Mapped([f"{theirs}post_attention_layernorm.weight"], Replicated()),
-            f"{ours}mlp.linear_fc1.weight": Mapped(
-                [f"{theirs}mlp.gate_proj.weight", f"{theirs}mlp.up_proj.weight"], Gated()
-            ),
-            f"{ours}mlp.linear_fc2.weight": Mapped([f"{theirs}mlp.down_proj.weight"], Chunked(1)),
+            **(_experts(shape, theirs, ours) if shape.experts else _feed_forward(theirs, ours)),
         }
     found["decoder.final_layernorm.weight"] = Mapped(["model.norm.weight"], Replicated())
     if not shape.tied:
         found["output_layer.weight"] = Mapped([HEAD], rows)
     return found
+
+
+def _feed_forward(theirs: str, ours: str) -> dict[str, Mapped]:
+    gated = [f"{theirs}mlp.gate_proj.weight", f"{theirs}mlp.up_proj.weight"]
+    return {
+        f"{ours}mlp.linear_fc1.weight": Mapped(gated, Gated()),
+        f"{ours}mlp.linear_fc2.weight": Mapped([f"{theirs}mlp.down_proj.weight"], Chunked(1)),
+    }
+
+
+def _experts(shape: Shape, theirs: str, ours: str) -> dict[str, Mapped]:
+    places = [f"{theirs}mlp.experts.{expert}." for expert in range(shape.experts)]
+    gated = [f"{place}{name}_proj.weight" for place in places for name in ("gate", "up")]
+    return {
+        f"{ours}mlp.router": Mapped([f"{theirs}mlp.gate.weight"], Replicated()),
+        f"{ours}mlp.fc1": Mapped(gated, Stacked(Gated(), of=2)),
+        f"{ours}mlp.fc2": Mapped([f"{place}down_proj.weight" for place in places], Stacked(Chunked(1))),
+    }

@@ -76,6 +76,11 @@ class RankWeights:
         self.dtype = dtype
         self.source = Source(settings.engine.model)
         self.shape = shape_of(self.source.config, settings.engine.model, group.tensor_parallel)
+        if self.shape.experts and not self.lora:
+            raise ConfigError(
+                f"lora = false would train all {self.shape.experts} experts of each layer of "
+                f"{settings.engine.model!r}, which Megatron-core does not do here: set lora = true"
+            )
         self.vocab_size = self.shape.vocabulary
         self.offload = settings.learning.offload_optimizer
         self.shared = settings.gpu.distributed_optimizer  # it keeps the weights in single precision itself

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from openclaw_rl.trainer_local.prefix.attention import Layer, PrefixAttention, a
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.prefix.tree import Packed, passes, prefix_tree
 from openclaw_rl.trainer_local.training.batching import Row, chunks
+from openclaw_rl.trainer_local.training.memory_limit import naming_pass
 
 SHORTEST_SHARED_PREFIX = 64
 """Tokens. Sharing fewer saves next to nothing."""
@@ -60,10 +61,14 @@ def run_rows(
     alone, tree = _plan(rows, micro_batch_tokens, share)
     with torch.set_grad_enabled(backward):
         for chunk in chunks([packed.tokens for packed in alone], micro_batch_tokens if share > Sharing.ALONE else 1):
-            _side_by_side(model, [alone[index] for index in chunk], use)
+            sequences = [alone[index] for index in chunk]
+            longest = max(packed.tokens for packed in sequences)
+            mine = [rows[row] for packed in sequences for row in packed.answers]
+            with naming_pass(mine, longest * len(sequences), divisible=len(sequences) > 1):
+                _side_by_side(model, sequences, use)
         if tree:
             with attending_by_row(model):
-                _run_tree(model, tree, use)
+                _run_tree(model, rows, tree, use)
 
 
 def _plan(rows: Sequence[Row], budget: int, share: Sharing) -> tuple[list[Packed], list[Packed]]:
@@ -109,29 +114,45 @@ def _side_by_side(model: Any, sequences: Sequence[Packed], use: Use) -> None:
     forward_answers(model, ids, positions, answers, use).differentiate()
 
 
-def _run_tree(model: Any, plan: Sequence[Packed], use: Use) -> None:
+def _run_tree(model: Any, rows: Sequence[Row], plan: Sequence[Packed], use: Use) -> None:
     needed = {packed.parent for packed in plan}
     waiting: list[Computed] = []
+
+    def naming(number: int) -> AbstractContextManager[None]:
+        packed = plan[number]
+        return naming_pass([rows[row] for row in packed.answers], packed.tokens, divisible=len(packed.runs) > 1)
+
+    def differentiate() -> None:
+        computed = waiting.pop()
+        with naming(computed.number):
+            computed.differentiate()
+
     for number, packed in enumerate(plan):
         while waiting and waiting[-1].number != packed.parent:
-            waiting.pop().differentiate()
-        past = {one.number: one.layers for one in waiting}
-        attention = PrefixAttention(packed, past, keep=number in needed)
-        ids, positions = torch.tensor([packed.ids]), torch.tensor([packed.positions])
-        answers = [(row, 0, drawn) for row, drawn in packed.answers.items()]
-        computed = forward_answers(model, ids, positions, answers, use, prefix_attention=attention)
-        layers = attention.take_kept()
-        leaves = {layer: (_leaf(keys), _leaf(values)) for layer, (keys, values) in layers.items()}
-        waiting.append(
-            Computed(
-                [*computed.ends, *(part for pair in layers.values() for part in pair)],
-                [*computed.leaves, *(part for pair in leaves.values() for part in pair)],
-                leaves,
-                number,
-            )
-        )
+            differentiate()
+        with naming(number):
+            past = {one.number: one.layers for one in waiting}
+            waiting.append(_compute(model, packed, number, past, use, keep=number in needed))
     while waiting:
-        waiting.pop().differentiate()
+        differentiate()
+
+
+def _compute(
+    model: Any, packed: Packed, number: int, past: Mapping[int, Mapping[int, Layer]], use: Use, *, keep: bool
+) -> Computed:
+    """One sequence of a tree; with `keep` others need its keys and values."""
+    attention = PrefixAttention(packed, past, keep=keep)
+    ids, positions = torch.tensor([packed.ids]), torch.tensor([packed.positions])
+    answers = [(row, 0, drawn) for row, drawn in packed.answers.items()]
+    computed = forward_answers(model, ids, positions, answers, use, prefix_attention=attention)
+    layers = attention.take_kept()
+    leaves = {layer: (_leaf(keys), _leaf(values)) for layer, (keys, values) in layers.items()}
+    return Computed(
+        [*computed.ends, *(part for pair in layers.values() for part in pair)],
+        [*computed.leaves, *(part for pair in leaves.values() for part in pair)],
+        leaves,
+        number,
+    )
 
 
 def forward_answers(

@@ -2,7 +2,7 @@
 
 An adapter version becomes a model that shares all other weights with the base. Plain LoRA is merged here, weight by
 weight (milliseconds, which hardly delay decoding), where the base is in single precision. In half precision it stays
-beside the weights: a merged weight would round small changes away. Other adapters go through PEFT.
+next to the weights: a merged weight would round small changes away. Other adapters go through PEFT.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CheckpointError(Exception):
 
 
 class LoraLinear(torch.nn.Module):
-    """A linear layer in half precision with an adapter beside its weight: `x W^T + b + (x A^T) (scale B)^T` with A
+    """A linear layer in half precision with an adapter next to its weight: `x W^T + b + (x A^T) (scale B)^T` with A
     `[r, in]` and B `[out, r]`. The sum is rounded once: a small change of a rounded product would be lost as well.
     """
 
@@ -155,7 +155,7 @@ def _load_adapter(folder: Path, base: PreTrainedModel) -> PreTrainedModel:
 
 def _add_lora(model: PreTrainedModel, config: dict[str, Any], weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Add `scale * B @ A` to each weight that the adapter names (Hu et al. 2021, section 4.1; names as PEFT writes
-    them), or keep it beside a weight in half precision.
+    them), or keep it next to a weight in half precision.
     """
     prefix, down, up = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
     modules = dict(model.named_modules())

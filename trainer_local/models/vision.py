@@ -25,6 +25,7 @@ from openclaw_rl.trainer_local.models.forward import Use, forward_answers, padde
 from openclaw_rl.trainer_local.models.pixels import Pixels
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import Row, chunks, images_under
+from openclaw_rl.trainer_local.training.memory_limit import naming_pass
 
 FEATURE_BYTES = 1 << 30
 """Features of images held in memory at once; those used last stay."""
@@ -146,7 +147,9 @@ def run_all_rows(
     with torch.set_grad_enabled(backward):
         for run in chunks([rows[index].length for index in seeing], micro_batch_tokens):
             chunk = [seeing[index] for index in run]
-            _run_seeing(model, sight, rows, chunk, use)
+            mine = [rows[index] for index in chunk]
+            with naming_pass(mine, len(chunk) * max(line.length for line in mine), divisible=len(chunk) > 1):
+                _run_seeing(model, sight, rows, chunk, use)
 
 
 def _run_seeing(model: Any, sight: Sight, rows: Sequence[Row], chunk: Sequence[int], use: Use) -> None:

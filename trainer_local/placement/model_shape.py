@@ -64,6 +64,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     head: int
     """Size of one head."""
     feed_forward: int
+    """Width of the feed-forward layer, or of an expert where there are `experts`."""
     vocabulary: int
     tied: bool
     context: int
@@ -72,6 +73,11 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """Layers that keep keys and values of every token."""
     state_bytes: int = 0
     """What the other layers of a hybrid model keep of a sequence of any length."""
+    experts: int = 0
+    chosen: int = 1
+    """Experts of each layer, and those that each token goes through, of a model that Megatron-core trains here; 0 and 1
+    for any other.
+    """
     other: int = 0
     """Parameters of the language model in neither embeddings nor projections."""
     vision: int = 0
@@ -180,6 +186,10 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
     feed_forward, wide = int(text["intermediate_size"]), heads * head
     linear, mixed = _linear_layers(text, layers), _mixture_layers(text, layers)
     attending, dense = layers - linear, layers - mixed
+    experts, chosen = 0, 1
+    if mixed and not why_not_megatron(config):
+        experts, chosen = _count_experts(text), int(text.get("num_experts_per_tok") or 8)
+        feed_forward, dense = int(text["moe_intermediate_size"]), layers * experts
     bias = bool(text.get("attention_bias", family in ("qwen2", "qwen2_5_vl")))
     queries = 2 * wide if family.startswith(_GATED) else wide
     projections = [
@@ -197,7 +207,9 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         more, small, state_bytes = _linear_attention(text, hidden, linear)
         projections += more
         other += small
-    if mixed:
+    if experts:
+        other += layers * experts * hidden  # the routers
+    elif mixed:
         other += mixed * _experts(text, hidden)
     return ModelShape(
         family=family,
@@ -213,6 +225,8 @@ def shape_of(config: Mapping[str, Any]) -> ModelShape:
         projections=tuple(one for one in projections if one.count),
         cached_layers=attending,
         state_bytes=state_bytes,
+        experts=experts,
+        chosen=chosen,
         other=other,
         vision=_vision(config.get("vision_config"), family),
         quantization=str((config.get("quantization_config") or {}).get("quant_method") or ""),
@@ -248,9 +262,14 @@ def _linear_attention(text: Mapping[str, Any], hidden: int, layers: int) -> tupl
     return projections, layers * small, layers * (4 * values * key * value + 2 * mixed * (kernel - 1))
 
 
+def _count_experts(text: Mapping[str, Any]) -> int:
+    """Experts of a layer; transformers 5 calls `num_local_experts` what files call `num_experts`."""
+    return int(text.get("num_experts") or text.get("num_local_experts") or 0)
+
+
 def _mixture_layers(text: Mapping[str, Any], layers: int) -> int:
     """The number of layers with experts."""
-    if not (text.get("num_experts") or text.get("num_local_experts")):
+    if not _count_experts(text):
         return 0
     every = int(text.get("decoder_sparse_step") or 1)
     plain = set(text.get("mlp_only_layers") or ())
@@ -259,7 +278,7 @@ def _mixture_layers(text: Mapping[str, Any], layers: int) -> int:
 
 def _experts(text: Mapping[str, Any], hidden: int) -> int:
     """Parameters of a layer's experts and their router."""
-    experts = int(text.get("num_experts") or text["num_local_experts"])
+    experts = _count_experts(text)
     width = int(text.get("moe_intermediate_size") or text["intermediate_size"])
     return experts * (3 * hidden * width + hidden)
 
@@ -289,8 +308,11 @@ def _vision(vision: Mapping[str, Any] | None, family: str) -> int:
 def why_not_megatron(config: Mapping[str, Any]) -> str:
     """The reason why `trainer_local.megatron` cannot train a model of this config.json; "" if it can."""
     kind = config.get("model_type")
-    if kind != "qwen3":
-        return f"is {kind or 'of no known family'}, and Megatron-core trains dense Qwen3 models here"
+    if kind not in ("qwen3", "qwen3_moe"):
+        return f"is {kind or 'of no known family'}, and Megatron-core trains models of Qwen3's text family here"
+    layers = int(config.get("num_hidden_layers") or 0)
+    if kind == "qwen3_moe" and _mixture_layers(config, layers) < layers:
+        return "has layers with experts and layers without"
     if config.get("quantization_config"):
         return "is quantized"
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}

@@ -27,6 +27,11 @@ def check_settings(settings: Settings, shape: ModelShape | None) -> None:
             f"model = {model} is served quantized ({quantized}), and lora = false would need requantizing for every "
             "version: set lora = true, or serve bfloat16"
         )
+    if shape is not None and shape.experts and not settings.learning.lora:
+        raise ConfigError(
+            f"lora = false would train all {shape.experts} experts of each layer of model = {model}, which "
+            "Megatron-core does not do here: set lora = true"
+        )
     if shape is None or size == 1:
         return
     if shape.why_not_megatron:

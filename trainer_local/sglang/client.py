@@ -50,13 +50,19 @@ from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, PromptImage
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.records import Sampling, new_id
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.models.folder import another, dtype
+from openclaw_rl.trainer_local.models.folder import another
 from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.images import attach, check_read
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_client import OwnerClient, card_path, owner_url
 from openclaw_rl.trainer_local.sglang.servers import Servers
-from openclaw_rl.trainer_local.sglang.versions import ServerVersions, VersionStore, check_full_weights, read_versions
+from openclaw_rl.trainer_local.sglang.versions import (
+    ServerVersions,
+    VersionStore,
+    check_full_weights,
+    read_versions,
+    served_type,
+)
 
 if TYPE_CHECKING:
     from openclaw_rl.trainer_local.sglang.weight_transfer import Batches, Broadcast
@@ -288,8 +294,7 @@ class SglangEngine:
             broadcast = await self._opened_broadcast(way)
             async with self._owner().change(version, path) as needed:
                 if needed:
-                    wanted = str(self._facts.get("dtype"))
-                    await broadcast.send_all(in_type_of(batches, dtype(base) if wanted == "auto" else wanted))
+                    await broadcast.send_all(in_type_of(batches, served_type(base, self._facts)))
             self._failures = 0
         except SendFailed as error:
             self._failures += 1

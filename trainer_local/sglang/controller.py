@@ -17,7 +17,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
 from openclaw_rl.shared.process import claim_port, die_with_parent
 from openclaw_rl.trainer_local.placement.memory import fraction_at
+from openclaw_rl.trainer_local.sglang.container import named, removal
 from openclaw_rl.trainer_local.sglang.launch import FleetPlan, environment, router_line, server_line
 from openclaw_rl.trainer_local.sglang.owner import Owner
 from openclaw_rl.trainer_local.sglang.owner_api import listening
@@ -42,37 +44,51 @@ SICK_SECONDS = 300.0
 """A server that answers nothing in this time is ended. Reading a large model's weights from disk takes minutes."""
 _ANSWER_SECONDS = 60.0
 _END_SECONDS = 3.0
+_REMOVE_SECONDS = 30.0
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
 _STEADY_SECONDS = 60.0
 
 
 class Program:
-    """One foreign program: started, watched, ended with all that it began."""
+    """One foreign program: started, watched, ended with all that it began. `removal` ends its container, if it has one
+    (`container.removal`).
+    """
 
     def __init__(
-        self, name: str, line: Callable[[], list[str]], gpus: Sequence[str], url: str, *, server: bool
+        self,
+        name: str,
+        line: Callable[[], list[str]],
+        variables: Mapping[str, str],
+        url: str,
+        *,
+        server: bool,
+        removal: Sequence[str] = (),
     ) -> None:
         self.name = name
         self._line = line
-        self._gpus = gpus
+        self._variables = variables
+        self._removal = removal
         self._http = EngineEndpoint(url, 0.0) if server else None
         self.url = url
         self.started = 0.0
-        self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> int:
-        """Until it ends; its exit code, negative for a signal."""
+        """Until it ends; its exit code, negative for a signal. Cancelled, it ends the program: by SIGTERM, and by
+        SIGKILL for what is left.
+        """
+        await self._remove()  # what a controller that was killed has left
         line = await asyncio.to_thread(self._line)  # which may ask the driver
         log.info("starting %s: %s", self.name, shlex.join(line))
         self.started = time.monotonic()
-        self._process = process = await start_child(*line, environment=environment(self._gpus))
+        process = await start_child(*line, environment=self._variables)
         watch = asyncio.create_task(self._watch(process))
         try:
             return await process.wait()
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            kill_child(process)
+            await end_child(process, _END_SECONDS)
+            await self._remove()
 
     async def forever(self) -> None:
         """Started again whenever it ends."""
@@ -84,11 +100,6 @@ class Program:
             log.error("%s ended with exit code %d; starting it again in %.0f s", self.name, code, pause)
             await asyncio.sleep(pause)
 
-    async def stop(self) -> None:
-        """SIGTERM, so that a container's client passes it on, and SIGKILL for what is left."""
-        if self._process is not None:
-            await end_child(self._process, _END_SECONDS)
-
     async def label(self) -> str:
         """The `weight_version` that it says, "" while it says nothing."""
         if self._http is None:
@@ -97,6 +108,22 @@ class Program:
             return str((await self._http.get("/model_info")).get("weight_version") or "")
         except EngineError:
             return ""
+
+    async def _remove(self) -> None:
+        """End the program's container, if there is one."""
+        if not self._removal:
+            return
+        process = await start_child(*self._removal, environment=self._variables, stdout=DEVNULL, stderr=PIPE)
+        try:
+            async with asyncio.timeout(_REMOVE_SECONDS):
+                _, said = await process.communicate()
+        except TimeoutError:
+            log.error("%s has not ended after %.0f s", shlex.join(self._removal), _REMOVE_SECONDS)
+        else:
+            if process.returncode and b"no such container" not in said.lower():
+                log.warning("%s: %s", shlex.join(self._removal), said.decode("utf-8", "replace").strip())
+        finally:
+            kill_child(process)
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """End a server that was up and answers no more, or whose weights are a mixture."""
@@ -132,17 +159,33 @@ class Fleet:
         host = f"[{host}]" if ":" in host else host
         self.url = f"http://{host}:{plan.port}"
         self._servers = [
-            Program(f"server {place}", self._server(port, place), gpus, f"http://{host}:{port}", server=True)
+            Program(
+                f"server {place}",
+                self._server(port, place),
+                environment(gpus, plan.variables),
+                f"http://{host}:{port}",
+                server=True,
+                removal=removal(plan.program, f"{plan.name}-{place}"),
+            )
             for place, (port, gpus) in enumerate(zip(ports, plan.gpus, strict=True))
         ]
         self._programs = list(self._servers)
         if self._several:
             urls = [server.url for server in self._servers]
-            line = router_line(plan.router, host=plan.host, port=plan.port, servers=urls)
-            self._programs.append(Program("router", lambda: line, [], self.url, server=False))
+            name = f"{plan.name}-router"
+            line = router_line(named(plan.router, name), host=plan.host, port=plan.port, servers=urls)
+            router = Program(
+                "router",
+                lambda: line,
+                environment([], plan.variables),
+                self.url,
+                server=False,
+                removal=removal(plan.router, name),
+            )
+            self._programs.append(router)
 
     async def run(self) -> int:
-        """Until the only server ends; its exit code."""
+        """Until the only server ends; its exit code. Cancelled, it ends all programs."""
         if not self._several:
             return await self._servers[0].run()
         async with asyncio.TaskGroup() as group:
@@ -150,10 +193,6 @@ class Fleet:
                 group.create_task(program.forever())
             group.create_task(self._follow())
         raise AssertionError("unreachable")
-
-    async def stop(self) -> None:
-        """End all programs; then cancel `run`."""
-        await asyncio.gather(*(program.stop() for program in self._programs))
 
     async def _follow(self) -> None:
         """Know what is live, for when a server has to be started again: what the longest-running one reports."""
@@ -174,7 +213,7 @@ class Fleet:
         plan, gpus = self._plan, self._plan.gpus[place]
         memory = plan.memory[place] if plan.memory else (0.0, 0)
         return lambda: server_line(
-            plan.program,
+            named(plan.program, f"{plan.name}-{place}"),
             plan.arguments,
             gpus=gpus,
             host=plan.host,
@@ -221,7 +260,6 @@ async def run(flags: argparse.Namespace) -> int:
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
             return running.result() if running.done() else 0
         finally:
-            await fleet.stop()
             stopping.cancel()
             running.cancel()
             await asyncio.gather(running, stopping, return_exceptions=True)
@@ -243,7 +281,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM."""
-    die_with_parent()
+    die_with_parent(signal.SIGTERM)  # a container is no child: it has to be ended
     flags = parse(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(level=flags.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     sys.exit(asyncio.run(run(flags)))

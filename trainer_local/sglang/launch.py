@@ -6,6 +6,7 @@ runs one server, or several behind SGLang's router where there are more GPUs tha
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -17,11 +18,12 @@ import msgspec
 
 from openclaw_rl.shared.backends import engine_address
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.gpus import ORDER, VISIBLE
+from openclaw_rl.shared.gpus import ALLOCATOR, ORDER, VISIBLE
 from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import (
     adapter_folder,
+    adapts_experts,
     lacking,
     serves_full_weights,
     sglang_targets,
@@ -29,6 +31,7 @@ from openclaw_rl.trainer_local.backend import (
 )
 from openclaw_rl.trainer_local.models.folder import quantization
 from openclaw_rl.trainer_local.placement.place import current_placement
+from openclaw_rl.trainer_local.sglang.container import with_variables
 from openclaw_rl.trainer_local.sglang.owner_client import card_path
 from openclaw_rl.trainer_local.sglang.versions import adapter_name, weights_label
 
@@ -38,11 +41,15 @@ _SERVER, _ROUTER = "sglang.launch_server", "sglang_router.launch_router"
 
 
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The programs to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for."""
+    """The programs to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for. `name`
+    begins the names of their containers, and `variables` are set in their environment.
+    """
 
     host: str = "127.0.0.1"
     port: int
     program: list[str]
+    name: str = "openclaw-rl"
+    variables: dict[str, str] = {}
     arguments: list[str] = []
     router: list[str] = []
     gpus: list[list[str]]
@@ -62,6 +69,8 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         host=settings.engine.host,
         port=settings.engine.port,
         program=program(settings),
+        name=container_name(settings, servers),
+        variables=variables(settings),
         arguments=arguments(settings, servers),
         router=router(settings) if len(gpus) > 1 else [],
         gpus=gpus,
@@ -84,15 +93,29 @@ def serving(servers: Sequence[Server]) -> list[list[str]]:
     return [[gpu.handle for gpu in server.gpus] for server in servers] or [[]]
 
 
+def container_name(settings: Settings, servers: Sequence[Server] = ()) -> str:
+    """The beginning of the names of the containers of `servers`: the same at each start, so that a container which was
+    left behind by a killed service is found, and another for each data folder and role.
+    """
+    folder = hashlib.blake2b(str(settings.serve.data.resolve()).encode(), digest_size=4).hexdigest()
+    return f"openclaw-rl-{folder}-{servers[0].role if servers else 'policy'}"
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    """Environment variables of SGLang. Its `/health` samples nothing: it would where nothing runs, which a server whose
+    memory is lent to the trainer must not. Its environment is not activated, and it looks for `ninja` on PATH when it
+    compiles kernels.
+    """
+    own = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"} | sglang_variables(settings)
+    if settings.gpu.sglang_command or not settings.gpu.sglang_python:
+        return own
+    return own | {"PATH": os.pathsep.join([str(Path(_python(settings)).parent), os.environ.get("PATH", os.defpath)])}
+
+
 def program(settings: Settings) -> list[str]:
     """The command that starts SGLang, before its arguments."""
-    variables = [f"{name}={value}" for name, value in sglang_variables(settings).items()]
-    return [*(["env", *variables] if variables else []), *_program(settings)]
-
-
-def _program(settings: Settings) -> list[str]:
     if settings.gpu.sglang_command:
-        return [word.replace(_MODULE, _SERVER) for word in shlex.split(settings.gpu.sglang_command)]
+        return _given(settings, _SERVER)
     if not settings.gpu.sglang_python:
         raise ConfigError(
             "backend = megatron serves with SGLang, a program with an environment of its own. Install it there "
@@ -106,7 +129,7 @@ def _program(settings: Settings) -> list[str]:
 def router(settings: Settings) -> list[str]:
     """The command that starts the router, before its arguments."""
     if _MODULE in settings.gpu.sglang_command:
-        return [word.replace(_MODULE, _ROUTER) for word in shlex.split(settings.gpu.sglang_command)]
+        return _given(settings, _ROUTER)
     if settings.gpu.sglang_python:
         return [_python(settings), "-m", _ROUTER]
     raise ConfigError(
@@ -115,16 +138,27 @@ def router(settings: Settings) -> list[str]:
     )
 
 
+def _given(settings: Settings, module: str) -> list[str]:
+    """`sglang_command` for one of SGLang's modules."""
+    words = [word.replace(_MODULE, module) for word in shlex.split(settings.gpu.sglang_command)]
+    return with_variables(words, variables(settings))
+
+
 def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     """SGLang's arguments that do not depend on which server it is, nor on the live version. `sglang_args` come last, so
     that they win.
     """
     found = ["--model-path", settings.engine.model, "--served-model-name", "policy", "--incremental-streaming-output"]
+    # Without this its scheduler keeps a core busy while nothing is asked. A request wakes it at once.
+    found += ["--sleep-on-idle"]
     if settings.engine.tokenizer:
         found += ["--tokenizer-path", settings.engine.tokenizer]
     if settings.engine.context_length:
         found += ["--context-length", str(settings.engine.context_length)]
     quantized = settings.gpu.quantization or quantization(settings.engine.model)
+    if quantized != "gguf":  # whose head has no plain weight
+        # bfloat16 rounds logits of 16 to 32 to eighths. It still does in a head with an adapter (targets "all").
+        found += ["--enable-fp32-lm-head"]
     if quantized and settings.learning.train and not settings.learning.lora:
         raise ConfigError(
             f"lora = off trains all weights, and SGLang would serve them quantized ({quantized}): every new version "
@@ -137,6 +171,8 @@ def arguments(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     if not serves_full_weights(settings):
         found += ["--enable-lora", "--max-lora-rank", str(settings.learning.lora_rank)]
         found += ["--lora-target-modules", *_targets(settings)]
+        if adapts_experts(settings):  # other kernels take no adapters, and names that do not fit would only warn
+            found += ["--moe-runner-backend", "triton", "--lora-strict-loading"]
         # Every version in memory, the one being loaded and the base have a place in a batch: none waits for another.
         found += ["--max-loras-per-batch", str(settings.engine.max_versions + 1)]
     if any(server.lends_memory for server in servers):
@@ -191,13 +227,14 @@ def filled(program: Sequence[str], arguments: Sequence[str], gpus: str) -> list[
     return line if any(_ARGUMENTS in part for part in program) else [*line, *arguments]
 
 
-def environment(gpus: Sequence[str], inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The environment of a server: its GPUs, and a `/health` that samples nothing (it does where nothing runs, which a
-    server whose memory is lent to the trainer must not).
+def environment(
+    gpus: Sequence[str], own: Mapping[str, str], inherited: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """The environment of a server: its `own` variables and its GPUs. Settings of torch's allocator are meant for the
+    trainer: SGLang cannot lend the memory of expandable segments, and ends where it is to.
     """
-    variables = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    variables["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "0"
-    return variables | ({VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"} if gpus else {})
+    kept = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", *ALLOCATOR)}
+    return kept | dict(own) | ({VISIBLE: ",".join(gpus), ORDER: "PCI_BUS_ID"} if gpus else {})
 
 
 def _python(settings: Settings) -> str:
@@ -213,9 +250,10 @@ def _python(settings: Settings) -> str:
 def _targets(settings: Settings) -> list[str]:
     """`lora_targets` as SGLang wants them. Raises `ConfigError` for what it cannot hold."""
     named = [name.strip() for name in settings.learning.lora_targets.split(",") if name.strip()]
-    if missing := lacking(named):
+    if missing := lacking(named, "qwen3_moe" if adapts_experts(settings) else ""):
         raise ConfigError(
             f"lora_targets = {settings.learning.lora_targets!r}: SGLang computes q_proj, k_proj and v_proj in one, and "
-            f"so gate_proj and up_proj; it cannot serve such an adapter. Add {', '.join(missing)}, or take all-linear"
+            f"so gate_proj and up_proj, of experts with down_proj; it cannot serve such an adapter. Add "
+            f"{', '.join(missing)}, or take all-linear"
         )
     return sglang_targets(settings)

@@ -58,6 +58,11 @@ class Owner:
         """The block has the memory of the servers' weights and KV caches, and requests that come meanwhile wait. It
         gets `False`, and no memory, where the servers are busy. A server whose memory does not come back is marked as
         broken, and left to be started again.
+
+        SGLang (0.5.23) ends where it is not idle at the release. A pause holds requests back before its scheduler, and
+        the flush after it finds those that passed before, in the queue for grammars too. One kind can still come in
+        between, for some milliseconds: a request with images that were being read since before the pause, and with a
+        grammar that is not compiled. SGLang is started again then, and the request fails.
         """
         released: list[EngineEndpoint] = []
 

@@ -25,7 +25,7 @@ from openclaw_rl.shared.engine.client import LOAD_SECONDS
 from openclaw_rl.shared.engine.endpoint import EngineEndpoint
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.trainer_local.backend import adapter_folder
-from openclaw_rl.trainer_local.models.folder import problem, quantization
+from openclaw_rl.trainer_local.models.folder import dtype, problem, quantization
 from openclaw_rl.trainer_local.sglang.servers import Servers, relabel
 
 log = logging.getLogger(__name__)
@@ -178,8 +178,9 @@ class Adapters:
         try:
             from openclaw_rl.trainer_local.sglang.weight_transfer import adapter_payload
 
-            tp_size = int((await server.get("/server_info")).get("tp_size") or 1)
-            fields = await asyncio.to_thread(adapter_payload, name, path, tp_size)
+            info = await server.get("/server_info")
+            served = await asyncio.to_thread(served_type, self._store.base, info)
+            fields = await asyncio.to_thread(adapter_payload, name, path, int(info.get("tp_size") or 1), served)
             await server.command("/load_lora_adapter_from_tensors", fields, LOAD_SECONDS)
         except EngineError as error:
             return "already" in str(error)
@@ -297,6 +298,12 @@ async def check_full_weights(path: str, base: str, server_info: Mapping[str, Any
         )
     if wrong := await asyncio.to_thread(problem, path, base):
         raise EngineError(wrong, status=400)
+
+
+def served_type(base: str, server_info: Mapping[str, Any]) -> str:
+    """The type that SGLang computes in, by its name for it; "" where that is unknown. Reads the folder `base`."""
+    given = str(server_info.get("dtype"))
+    return dtype(base or str(server_info.get("model_path"))) if given == "auto" else given
 
 
 async def adapters_of(server: EngineEndpoint) -> list[str]:

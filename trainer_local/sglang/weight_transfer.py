@@ -38,6 +38,7 @@ BATCH_BYTES = 512 << 20
 SEND_SECONDS = 120.0
 """For one batch."""
 _CLOSE_SECONDS = 10.0
+_HALVES = {"bfloat16": torch.bfloat16, "half": torch.float16, "float16": torch.float16}
 _LOOPBACKS = ("127.0.0.1", "localhost", "::1")
 
 
@@ -185,24 +186,29 @@ def in_type_of(batches: Batches, dtype: str) -> Batches:
     """The same batches in the type that an engine computes in, where that is a smaller one: it would round them itself,
     and half as much is sent. `dtype` is the engine's name of it.
     """
-    wanted = {"bfloat16": torch.bfloat16, "half": torch.float16, "float16": torch.float16}.get(dtype)
-    if wanted is None:
+    if dtype not in _HALVES:
         return batches
 
     def cast() -> Iterator[Batch]:
         for batch in batches():
-            yield [(name, part.to(wanted) if part.dtype == torch.float32 else part) for name, part in batch]
+            yield [(name, _rounded(part, dtype)) for name, part in batch]
 
     return cast
 
 
-def adapter_payload(name: str, path: str, tp_size: int) -> dict[str, Any]:
-    """The body of SGLang's `/load_lora_adapter_from_tensors` for a PEFT folder; each rank gets a copy, by value."""
+def adapter_payload(name: str, path: str, tp_size: int, dtype: str) -> dict[str, Any]:
+    """The body of SGLang's `/load_lora_adapter_from_tensors` for a PEFT folder, in the type `dtype` of its buffers for
+    adapters. SGLang (0.5.23) takes a copy of the whole adapter for each of its `tp_size` ranks, by value.
+    """
     folder = Path(path)
-    tensors = load_file(folder / "adapter_model.safetensors")
+    tensors = {key: _rounded(part, dtype) for key, part in load_file(folder / "adapter_model.safetensors").items()}
     copy = base64.b64encode(pickle.dumps(tensors)).decode()
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
     return {"lora_name": name, "config_dict": config, "serialized_named_tensors": [copy] * tp_size}
+
+
+def _rounded(part: Tensor, dtype: str) -> Tensor:
+    return part.to(_HALVES[dtype]) if dtype in _HALVES and part.dtype == torch.float32 else part
 
 
 def _flatten(batch: Batch) -> tuple[Tensor, list[tuple[str, Tensor]]]:

@@ -16,12 +16,14 @@ from openclaw_rl.shared.records import PromptImage, Sample
 @dataclass(frozen=True)
 class Row:
     """Token ids of a prompt followed by an answer; `start` is the index of the answer's first token (the prompt's
-    length, at least 1). `images` stand in the prompt (`trainer_local.models.vision`).
+    length, at least 1). `images` stand in the prompt (`trainer_local.models.vision`). `sample_id` is the sample that
+    the answer is of, for messages.
     """
 
     ids: tuple[int, ...]
     start: int
     images: tuple[PromptImage, ...] = ()
+    sample_id: str = ""
 
     @property
     def length(self) -> int:
@@ -34,15 +36,17 @@ class Row:
         return len(self.ids) - self.start
 
 
-def row(prompt_ids: Sequence[int], response_ids: Sequence[int], images: Sequence[PromptImage] = ()) -> Row:
+def row(
+    prompt_ids: Sequence[int], response_ids: Sequence[int], images: Sequence[PromptImage] = (), sample_id: str = ""
+) -> Row:
     """A row of plain ints, from whatever sequences the records hold."""
     ids = (*(int(token) for token in prompt_ids), *(int(token) for token in response_ids))
-    return Row(ids, len(prompt_ids), tuple(images))
+    return Row(ids, len(prompt_ids), tuple(images), sample_id)
 
 
 def row_of(sample: Sample) -> Row:
     """The answer of a sample after its own prompt."""
-    return row(sample.prompt_ids, sample.response_ids, sample.images)
+    return row(sample.prompt_ids, sample.response_ids, sample.images, sample.sample_id)
 
 
 def images_under(sample: Sample, hinted_prompt: Sequence[int]) -> Sequence[PromptImage]:

@@ -17,14 +17,16 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.shared.errors import TrainerError, TrainerOutOfMemory
 from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.training.batching import Row, row_of
+from openclaw_rl.trainer_local.training.memory_limit import is_out_of_memory, release
 from openclaw_rl.trainer_local.training.objective import LocalObjective
+from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 from openclaw_rl.trainer_local.training.step_metrics import StepDistances
 from openclaw_rl.trainer_local.training.targets import (
     LocalTarget,
@@ -118,6 +120,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
         "gradient/norm": sum(passes.norms) / len(passes.norms),
         "epochs": passes.updates / passes.in_each,
         "updates": float(passes.updates),
+        "micro_batch_tokens": float(recipe.micro_batch_tokens),
         "weights/change": changed,
         "seconds/teacher": teaching + passes.teaching,
     }
@@ -130,11 +133,25 @@ def undone_on_failure(undo: Callable[[], None], number: int, recipe: Recipe) -> 
     try:
         yield
     except BaseException as error:
-        undo()
+        if is_out_of_memory(error):
+            release(error)
+            free_device_memory()
+        _undo(undo, number)
         if isinstance(error, TrainerError) or not isinstance(error, Exception):
             raise
         loss = f" with custom_loss {recipe.custom_loss}" if recipe.custom_loss else ""
-        raise TrainerError(f"Step {number}{loss} failed and was undone: {error}") from error
+        failed = TrainerOutOfMemory if is_out_of_memory(error) else TrainerError
+        raise failed(f"Step {number}{loss} failed and was undone: {error}") from error
+
+
+def _undo(undo: Callable[[], None], number: int) -> None:
+    """Call `undo`; if there is no memory left for it, the weights have to be restored before another step."""
+    try:
+        undo()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrainerOutOfMemory(f"Step {number} failed, and there was no memory to undo it: {error}") from error
 
 
 def read_random_state(device: torch.device) -> dict[str, Tensor]:
@@ -302,9 +319,7 @@ class _Minibatch:
         learning = self._learning
         whole = [whole_size(learning.vocab_size) * tokens for tokens in self._taught(run)]
         parts = [[run[index] for index in part] for part in slices(whole)]
-        found = [
-            targets_of(part, self._recipe, self._old, learning.run_base, learning.run_teacher) for part in parts
-        ]
+        found = [targets_of(part, self._recipe, self._old, learning.run_base, learning.run_teacher) for part in parts]
         return [target for part in found for target in part]
 
     def _taught(self, samples: Sequence[Sample]) -> list[int]:

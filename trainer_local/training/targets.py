@@ -36,7 +36,7 @@ RunModel = Callable[[Sequence[Row], Callable[[Sequence[int], Tensor], None]], No
 class Question:
     """An answer to be looked at under one or more prompts, at `temperature`; `own` `[R, k]` are the likeliest tokens
     of the policy where each token takes one of the prompts instead of the mean of all. `images` are those of each
-    prompt.
+    prompt. `sample_id` names the answer's sample.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -44,6 +44,7 @@ class Question:
     temperature: float = 1.0
     own: Tensor | None = None
     images: Sequence[Sequence[PromptImage]] = ()
+    sample_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def targets_of(
     the teacher: then both go through it together.
     """
     plain = [
-        Question([sample.prompt_ids], sample.response_ids, images=[sample.images])
+        Question([sample.prompt_ids], sample.response_ids, images=[sample.images], sample_id=sample.sample_id)
         if needs_base(terms_of(sample, recipe))
         else None
         for sample in samples
@@ -202,7 +203,7 @@ def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question 
     own = old[sample.sample_id].ids[:, : recipe.select_k] if recipe.per_token_hints and len(prompts) > 1 else None
     sampling = sample.temperature if recipe.distillation == "token" and not recipe.custom_loss else 1.0
     images = [images_under(sample, prompt) for prompt in prompts]
-    return Question(prompts, sample.response_ids, recipe.teacher_temperature * sampling, own, images)
+    return Question(prompts, sample.response_ids, recipe.teacher_temperature * sampling, own, images, sample.sample_id)
 
 
 def _target(
@@ -281,7 +282,7 @@ def distributions(
     for index, question in asked.items():
         for number, prompt in enumerate(question.prompts):
             images = question.images[number] if question.images else ()
-            rows.append(row(prompt, question.response_ids, images))
+            rows.append(row(prompt, question.response_ids, images, question.sample_id))
             owners.append((index, number))
     missing = {index: len(question.prompts) for index, question in asked.items()}
     sums: dict[int, Tensor] = {}

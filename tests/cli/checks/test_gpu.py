@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from openclaw_rl.cli.checks.gpu import fitting, gpu_checks
 from openclaw_rl.cli.main import app
 from openclaw_rl.cli.service import preflight
+from openclaw_rl.cli.service import supervisor as supervisor_module
 from openclaw_rl.cli.service.plan import ROLES, ServicePlan
 from openclaw_rl.cli.service.supervisor import Supervisor, all_answer
 from openclaw_rl.shared import backends
@@ -286,6 +287,38 @@ async def test_parts_on_one_faked_gpu_are_started_one_after_the_other_as_they_ar
     assert judging["began"] > policy["answers"], "the second server measures what the first has left"
     fractions = [float(one["--mem-fraction-static"]) for one in (policy, judging)]
     assert fractions == [placed.servers[0].memory_fraction, placed.judges[0].memory_fraction] and min(fractions) > 0
+
+
+async def test_a_part_waits_on_a_faked_gpu_as_long_as_the_fake_engine_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program takes SGLang's place, which loads for longer than the wait for an engine that does not run."""
+    fake(tmp_path, monkeypatch, row(0, 80))
+    monkeypatch.setattr(supervisor_module, "TURN_SECONDS", 0.3)
+    monkeypatch.setenv("FAKE_SGLANG_SECONDS", "3")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    log, model = tmp_path / "started", str(EMBEDDED_POLICY)
+    said: list[str] = []
+    chosen = Settings(
+        **{"backend": "megatron", "model": model, "data": tmp_path / "data", "rollout_gpus": "0,", "actor_gpus": "0,"},
+        sglang_command=f"{sys.executable} {ROOT / 'tests/trainer_local/fake_sglang.py'} {log} {{args}}",
+    )
+    supervisor = Supervisor(ServicePlan.from_settings(chosen, ["engine", "learner"]), say=said.append)
+    (engine,) = [child for child in supervisor.children if child.name == "engine"]
+    await supervisor._up_before("learner")
+    assert engine.pid is None and not log.exists(), "an engine that does not run is not waited for"
+    running = asyncio.create_task(engine.run())
+    try:
+        await asyncio.to_thread(until, lambda: engine.pid is not None, 30.0)
+        await supervisor._up_before("learner")
+        assert log.exists() and engine.restarts == 0
+        assert any(
+            f"learner still waits for engine, which loads or compiles: see {engine.log_path}" in one for one in said
+        )
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await supervisor._stop()
 
 
 async def test_a_router_whose_fake_servers_are_not_all_there_is_waited_for() -> None:

@@ -342,7 +342,9 @@ MEGATRON = ("--backend", "megatron", "--device", "cpu")
 def environment(folder: Path, sglang: str) -> str:
     """A Python that says it has this SGLang; "" for none."""
     python = folder / "python"
-    python.write_text(f"#!/bin/sh\n{f'echo {sglang}' if sglang else 'exit 1'}\n")
+    known = f'{{"versions": {{"sglang": "{sglang}"}}}}'
+    answer = f"echo '{known}'" if sglang else "exit 1"
+    python.write_text(f"#!/bin/sh\n{answer}\n")
     python.chmod(0o755)
     return str(python)
 

@@ -138,12 +138,59 @@ def exp(x):  # type: ignore[no-untyped-def]  # Triton takes annotations for type
     return tl.exp(x)
 
 
+def model_type(arguments: list[str]) -> str:
+    """The kind of the model on the command line; "" where there is none."""
+    if "--model-path" not in arguments:
+        return ""
+    config = Path(arguments[arguments.index("--model-path") + 1]) / "config.json"
+    return str(json.loads(config.read_text())["model_type"]) if config.is_file() else ""
+
+
 def is_hybrid(arguments: list[str]) -> bool:
     """Return whether the model on the command line has gated delta nets."""
-    if "--model-path" not in arguments:
-        return False
-    config = Path(arguments[arguments.index("--model-path") + 1]) / "config.json"
-    return config.is_file() and str(json.loads(config.read_text())["model_type"]).startswith("qwen3_5")
+    return model_type(arguments).startswith("qwen3_5")
+
+
+def mixture(layer: Any, hidden: torch.Tensor, chosen: Any, adapters: Any = None) -> torch.Tensor:
+    """The experts' part `[N, hidden]` of a layer, token by token, by the weights that SGLang loaded: `w13_weight`
+    `[experts, 2 · width, hidden]`, gate above up, and `w2_weight`; and with `adapters` by the buffers that it filled
+    for each adapter and expert, in which B is scaled.
+    """
+    output = torch.zeros_like(hidden)
+    batch = adapters.lora_backend.batch_info if adapters is not None else None
+    slots = None if batch is None else batch.weight_indices.repeat_interleave(batch.seg_lens)
+    for token, (experts, shares) in enumerate(zip(chosen.topk_ids.tolist(), chosen.topk_weights.tolist(), strict=True)):
+        row = hidden[token]
+        for expert, share in zip(experts, shares, strict=True):
+            gate, up = (layer.w13_weight[expert] @ row).chunk(2)
+            if slots is not None:
+                slot = int(slots[token])
+                downs = adapters.gate_up_lora_a_weights[slot, expert].chunk(2)
+                ups = adapters.gate_up_lora_b_weights[slot, expert].chunk(2)
+                gate, up = gate + ups[0] @ (downs[0] @ row), up + ups[1] @ (downs[1] @ row)
+            inside = torch.nn.functional.silu(gate) * up
+            found = layer.w2_weight[expert] @ inside
+            if slots is not None:
+                down = adapters.down_lora_a_weights[slot, expert]
+                found = found + adapters.down_lora_b_weights[slot, expert] @ (down @ inside)
+            output[token] += share * found
+    return output
+
+
+def offer_experts() -> None:
+    """SGLang's experts are Triton and CUDA kernels. All around them is its own: routing, weights, adapters' buffers."""
+    from sglang.srt.layers.moe.fused_moe_triton.layer import FusedMoE
+    from sglang.srt.lora.backend.base_backend import BaseLoRABackend
+    from sglang.srt.lora.layers import FusedMoEWithLoRA
+
+    def plain(layer: Any, hidden: torch.Tensor, chosen: Any, **_: Any) -> torch.Tensor:
+        return mixture(layer, hidden, chosen)
+
+    def adapted(layer: Any, hidden: torch.Tensor, chosen: Any, **_: Any) -> torch.Tensor:
+        return mixture(layer.base_layer, hidden, chosen, layer)
+
+    FusedMoE.forward, FusedMoEWithLoRA.forward = plain, adapted
+    BaseLoRABackend._add_moe_lora_info = lambda self, _, info: info  # what it adds is for those kernels
 
 
 def offer_gated_delta_rule() -> None:
@@ -172,6 +219,9 @@ if os.environ.get("TRITON_INTERPRET") == "1":
 
     read_masks_as_booleans()
     offer_gated_delta_rule()
+
+if model_type(sys.argv).endswith("_moe"):
+    offer_experts()
 
 if __name__ == "__main__":
     if is_hybrid(sys.argv):  # prefixes are kept with states that the rig's kernel does not tell

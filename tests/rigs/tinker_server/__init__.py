@@ -39,12 +39,13 @@ class TinkerServer:
 
 @contextmanager
 def run_tinker_server(
-    policy: Path, folder: Path, *, shim: bool = True, adapters: int = 12, rank: int = 16
+    policy: Path, folder: Path, *, shim: bool = True, recognise: bool = False, adapters: int = 12, rank: int = 16
 ) -> Iterator[TinkerServer]:
     """A server of the Hugging Face folder `policy` until the block ends. In `folder` are its log, its checkpoints and
     its database: started there again it knows its checkpoints, and no model in training.
 
-    `shim`: for tinker 0.38.0; without it for 0.24.1 and for Fireworks. `adapters`: how many models in training and
+    `shim`: for tinker 0.38.0; without it for 0.24.1 and for Fireworks. `recognise`: a request of training that comes
+    again under its sequence number is not made again, as at Tinker itself. `adapters`: how many models in training and
     sampled versions it holds, the base model one of them; `rank`: the largest of them. Skips the test where its
     environment is not there.
     """
@@ -57,7 +58,7 @@ def run_tinker_server(
         *("--base-model", str(policy), "--backend", "jax", "--backend-config", json.dumps(options)),
         *("--checkpoints-base", str(folder / "checkpoints"), "--database-url", f"sqlite:///{folder / 'tinker.db'}"),
         *("--session-timeout-sec", str(STALE_SECONDS), "--session-cleanup-interval-sec", "10"),
-        *("--port", str(port), *(["--shim"] if shim else [])),
+        *("--port", str(port), *(["--shim"] if shim else []), *(["--recognise"] if recognise else [])),
     ]
     variables = clean_environment(
         folder,

@@ -1,12 +1,13 @@
-"""SkyRL's Tinker server: `launch.py api` + the arguments of `skyrl.tinker.api` and `--shim`. Runs in the rig's own
-environment.
+"""SkyRL's Tinker server: `launch.py api` + the arguments of `skyrl.tinker.api`, `--shim` and `--recognise`. Runs in the
+rig's own environment.
 
 Its API begins its engine as a second process, this file again as `launch.py engine`. What is put in place here, so
 that it runs without uv, on Python 3.11 and on two cores; numbers are its own:
 
 - models are held in float32 whatever their folder says: an adapter in bfloat16 loses the small steps of a test;
 - the engine looks for work, and the API for results, more often than they do by themselves;
-- what `slots` and `routes` add. `--shim` lets newer clients in (`wire`).
+- what `slots` and `routes` add. `--shim` lets newer clients in, `--recognise` knows training requests that come again
+  (`wire`).
 """
 
 from __future__ import annotations
@@ -65,12 +66,13 @@ def run_api(arguments: list[str]) -> None:
     import uvicorn
     from routes import add_routes
     from skyrl.tinker import api
-    from wire import shimmed
+    from wire import recognising, shimmed
 
     parser = argparse.ArgumentParser()
     api.add_model(parser, api.EngineConfig)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--shim", action="store_true")
+    parser.add_argument("--recognise", action="store_true")
     given = vars(parser.parse_args(arguments))
 
     def engine_command(parent: list[str], config: Any) -> list[str]:
@@ -87,7 +89,8 @@ def run_api(arguments: list[str]) -> None:
     ready.parent.mkdir(parents=True, exist_ok=True)
     ready.unlink(missing_ok=True)
     add_routes(api.app, ready)
-    uvicorn.run(shimmed(api.app) if given["shim"] else api.app, host="127.0.0.1", port=given["port"])
+    served: Any = recognising(api.app) if given["recognise"] else api.app
+    uvicorn.run(shimmed(served) if given["shim"] else served, host="127.0.0.1", port=given["port"])
 
 
 if __name__ == "__main__":

@@ -17,12 +17,44 @@ from tinker.proto import tinker_public_pb2 as messages
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 PASS = "/api/v1/forward_backward"
+NUMBERED = (PASS, "/api/v1/forward", "/api/v1/optim_step", "/api/v1/save_weights", "/api/v1/save_weights_for_sampler")
+"""Routes of training requests that have a sequence number; in the older form of the protocol all of them are JSON."""
 SAMPLE = "/api/v1/asample"
 RESULT = "/api/v1/retrieve_future"
 PROTOBUF = b"application/x-protobuf"
 JSON = b"application/json"
 _TYPES = {messages.DTYPE_FLOAT32: ("float32", np.float32), messages.DTYPE_INT64: ("int64", np.int64)}
 _STOPS = {"stop": messages.STOP_REASON_STOP, "length": messages.STOP_REASON_LENGTH}
+
+
+def recognising(application: Application) -> Application:
+    """The server as Tinker's own is: a request of training that comes again under its sequence number is answered like
+    the first time, and is not made again.
+    """
+    answers: dict[tuple[str, int], tuple[int, bytes]] = {}
+
+    async def recognise(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] not in NUMBERED:
+            await application(scope, receive, send)
+            return
+        body = await _body(receive)
+        asked = json.loads(body)
+        number = (asked["model_id"], asked["seq_id"])
+        if number not in answers:
+            status, answer = await _ask(application, scope, body, receive)
+            if status != 200:
+                await _send(send, status, answer, JSON)
+                return
+            answers[number] = status, answer
+        await _send(send, *answers[number], JSON)
+
+    return recognise
+
+
+async def _send(send: Any, status: int, answer: bytes, kind: bytes) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(answer)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
 
 
 def shimmed(application: Application) -> Application:
@@ -48,10 +80,7 @@ def shimmed(application: Application) -> Application:
             answer = json.dumps({**json.loads(answer), "sample_sequence_ids": ids}).encode()
         elif status == 200 and path == RESULT:
             answer, kind = _result(json.loads(answer), PROTOBUF in headers.get(b"accept", b""))
-        length = str(len(answer)).encode()
-        response_headers = [(b"content-type", kind), (b"content-length", length)]
-        await send({"type": "http.response.start", "status": status, "headers": response_headers})
-        await send({"type": "http.response.body", "body": answer})
+        await _send(send, status, answer, kind)
 
     return shim
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_cloud.budget.prices import SHIPPED, Cost, Prices, cost
+from openclaw_rl.trainer_cloud.budget.prices import SHIPPED, Cost, Price, Prices, cost
 from tests.processes import ROOT
 
 
@@ -16,7 +16,7 @@ def test_every_shipped_price_says_since_when_and_where_it_was_found() -> None:
     assert len(models) > 10
     for fields in models:
         assert fields["as_of"] and fields["source"]
-        assert fields["sample"] >= fields["prefill"] > 0
+        assert fields["sample"] >= fields["prefill"] > fields.get("cached", 0) >= 0
     Prices.load()
 
 
@@ -34,6 +34,15 @@ def test_tokens_cost_their_price_and_an_unknown_one_is_said() -> None:
     partly = prices.for_model("tinker", "Qwen/Qwen3.6-27B")
     assert cost(partly, {"train": 7}).unknown == ("train",)
     assert prices.for_model("tinker", "author/unknown") is None
+
+
+def test_cached_tokens_have_a_price_or_cost_what_others_do() -> None:
+    known = Prices.load().for_model("tinker", "Qwen/Qwen3-8B")
+    assert known is not None and known.cached is not None and known.prefill is not None
+    assert known.cached == pytest.approx(known.prefill / 5)
+    assert cost(known, {"prefill": 1_000_000, "cached": 1_000_000}).dollars == pytest.approx(1.2 * known.prefill)
+    assert cost(Price(prefill=2.0), {"cached": 500_000}) == Cost(1.0)
+    assert cost(Price(sample=2.0), {"cached": 5}) == Cost(0.0, ("cached",))
 
 
 def test_a_file_of_ones_own_replaces_single_models(tmp_path: Path) -> None:

@@ -314,3 +314,14 @@ async def test_likeliest_tokens_that_the_provider_does_not_tell_are_refused_by_n
         await ask(engine, top_logprobs=3)
     assert caught.value.status == 400 and provider.sampled == sampled
     assert (await ask(engine)).error is None
+
+
+async def test_tokens_that_the_provider_had_in_its_cache_are_counted_apart(
+    alone: Callable[..., Awaitable[Any]],
+) -> None:
+    _, engine = await alone()
+    for _ in range(2):
+        await ask(engine, tokens=3)
+    entries = engine._budget.ledger.day(engine._budget._day())
+    spent = {entry.kind: amount for entry, amount in entries.items()}
+    assert spent == {"prefill": 5, "cached": 5, "sample": 6}

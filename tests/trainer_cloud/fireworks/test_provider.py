@@ -5,6 +5,7 @@ the endpoint of each request, and artifacts left on the list.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from openclaw_rl.trainer_cloud.fireworks import sdk
 from openclaw_rl.trainer_cloud.fireworks.sdk import training_url
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from tests.trainer_cloud.fireworks_fake import ACCOUNT, MODEL, Fake, settings
 from tests.trainer_cloud.front import Answer, Front, Lost
 
@@ -69,11 +71,11 @@ async def test_a_trainer_that_a_crash_left_is_gone_on_with_or_removed_with_a_sta
 async def test_an_artifact_that_cannot_be_removed_stays_on_the_list_with_a_stand_in(
     dedicated: fireworks.Fireworks, fake: Fake, tmp_path: Path
 ) -> None:
-    await dedicated.train(rank=8, seed=3)
-    (job,) = ArtifactRegistry(tmp_path).find("fireworks", "trainer")
-    fake.failures["DELETE", job.name] = Answer({"message": "no"}, 500)
+    await dedicated.sampler("")
+    (deployment,) = ArtifactRegistry(tmp_path).find("fireworks", "deployment")
+    fake.failures["DELETE", deployment.name] = Answer({"message": "no"}, 500)
     await dedicated.close()
-    assert ArtifactRegistry(tmp_path).find("fireworks", "trainer") == [job]
+    assert ArtifactRegistry(tmp_path).find("fireworks", "deployment") == [deployment]
 
 
 async def step(training: FireworksTraining) -> None:
@@ -140,16 +142,22 @@ async def test_a_server_that_does_nothing_but_fail_is_given_up_on_with_a_stand_i
     assert (caught.value.trouble, training.usable) == ("away", False)
 
 
-async def test_weights_that_were_trained_on_are_asked_for_where_they_are_served_with_a_stand_in(
+async def test_likeliest_tokens_are_asked_of_what_is_served_and_all_else_of_a_trainer_with_a_stand_in(
     shared: fireworks.Fireworks, front: Front
 ) -> None:
     training = await shared.train(rank=8, seed=3)
     path = await training.save_sampler("openclaw-rl-4-beef")
-    saved = await (await shared.sampler(path)).score(IDS, 2, top_logprobs=3)
-    assert saved.logprobs == [-1.5, -2.5] and [len(row) for row in saved.top_logprobs] == [3, 3]
-    await step(training)
-    assert (await (await shared.sampler(path)).score(IDS, 2)).logprobs == [-1.0, -2.0]
+
+    async def ready() -> FireworksTraining:
+        return training
+
+    scorer = Scorer(ready, partial(shared.sampler, path), scores_texts=shared.scores_texts)
+    assert (await scorer.score(IDS, 2)).logprobs == [-1.5, -2.5] and not front.posts(COMPLETIONS)
+    listed = await scorer.score(IDS, 2, top_logprobs=3)
+    assert listed.logprobs == [-1.0, -2.0] and [len(row) for row in listed.top_logprobs] == [3, 3]
     assert front.posts(COMPLETIONS)[-1].body["model"] == path
+    both = await scorer.score(IDS, 2, top_logprobs=3, chosen=np.array([[9], [10]], dtype=np.int64))
+    assert both.logprobs == [-2.5, -4.5] and [len(row) for row in both.top_logprobs] == [3, 3]
 
 
 async def test_nothing_is_sent_without_a_key_or_a_rank(front: Front, tmp_path: Path, tokenizer: Path) -> None:

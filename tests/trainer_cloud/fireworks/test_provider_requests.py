@@ -60,14 +60,17 @@ async def test_request_shape_of_a_lora_and_of_a_step(shared: fireworks.Fireworks
     known = np.array([-1.0, -2.0, -3.0], dtype=np.float32)
     advantages = np.array([0.0, 0.5, 0.5], dtype=np.float32)
     both = np.stack([TARGETS, TARGETS + 1], axis=1)
-    metrics = await training.update(
+    updated = await training.update(
         [
             Pass("ppo", [Datum(IDS[:-1], TARGETS, None, known, advantages)], {"clip_low_threshold": 0.7}),
             Pass("cross_entropy", [Datum(IDS[:-1], both, np.ones((3, 2), dtype=np.float32))]),
         ],
         ADAM,
+        after=[Datum(IDS[:-1], TARGETS)],
     )
-    assert metrics == {"gradient/norm": 2.0}
+    assert updated.metrics == {"gradient/norm": 2.0}
+    assert [one.tolist() for one in updated.after] == [[-0.5, -1.5, -2.5]]
+    assert [one.shape for part in updated.before for one in part] == [(3,), (3, 2)]
     first, second = (sent.body["forward_backward_input"] for sent in front.posts("/api/v1/forward_backward"))
     assert (first["loss_fn"], first["loss_fn_config"]) == ("ppo", {"clip_low_threshold": 0.7})
     inputs = first["data"][0]["loss_fn_inputs"]
@@ -77,8 +80,9 @@ async def test_request_shape_of_a_lora_and_of_a_step(shared: fireworks.Fireworks
     (stepped,) = front.posts("/api/v1/optim_step")
     adam = types.OptimStepRequest.model_validate(stepped.body).adam_params
     assert (adam.learning_rate, adam.beta1, adam.beta2, adam.eps, adam.grad_clip_norm) == (1e-3, 0.9, 0.95, 1e-12, 1.0)
-    order = [sent.body["seq_id"] for sent in [*front.posts("/forward_backward"), *front.posts("/optim_step")]]
-    assert order == [1, 2, 3]
+    ends = ("/forward_backward", "/optim_step", "/forward")
+    order = [sent.body["seq_id"] for end in ends for sent in front.posts(end)]
+    assert order == [1, 2, 3, 4]
 
 
 async def test_request_shape_of_several_candidates_in_one_place(shared: fireworks.Fireworks) -> None:
@@ -94,7 +98,7 @@ async def test_request_shape_of_a_state_and_of_resuming(shared: fireworks.Firewo
     again = await shared.resume(path, rank=8)
     loaded = types.LoadWeightsRequest.model_validate(front.posts("/api/v1/load_weights")[0].body)
     assert (loaded.path, loaded.optimizer) == (f"{ACCOUNT}/{RUN}/openclaw-rl-4-beef", True)
-    assert again.holds("accounts/a/trainingSessions/s/checkpoints/a/r/openclaw-rl-4-beef-0123abcd")
+    assert again.usable
     assert len(front.posts("/create_session")) == 1
 
 
@@ -137,7 +141,7 @@ async def test_request_shape_of_a_text_that_is_scored(shared: fireworks.Firework
     assert [len(row) for row in scored.top_logprobs] == [5, 5]
     with pytest.raises(CloudError, match="chosen"):
         await sampler.score(IDS, 2, chosen=np.ones((2, 1), dtype=np.int64))
-    assert await shared.max_top_logprobs(20) == 5
+    assert shared.most_top_logprobs == 5
 
 
 async def test_request_shape_of_the_base_model(shared: fireworks.Fireworks, front: Front) -> None:
@@ -178,10 +182,20 @@ async def test_request_shape_of_cleaning_up_sessions(shared: fireworks.Fireworks
     assert ArtifactRegistry(tmp_path).find("fireworks", "session") == []
 
 
-async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, front: Front, tmp_path: Path) -> None:
-    training = await dedicated.train(rank=8, seed=3)
+async def test_request_shape_of_provisioning(
+    dedicated: fireworks.Fireworks, front: Front, tmp_path: Path, tokenizer: Path
+) -> None:
+    """The trainer comes first, by whichever process, and the deployment names it."""
+    serving = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated region=US_VIRGINIA_1"))
+    await serving.sampler("")
+    (job,) = front.asked("POST", JOBS)
+    assert "deploymentId" not in job.query and "hotLoadDeploymentId" not in job.body
+    assert job.body["trainingConfig"]["loraRank"] == 8
+    assert (job.body["trainingConfig"]["baseModel"], job.body["inactivityTimeout"]) == (MODEL, "900s")
+    assert "trainingShape" not in job.query
     (made,) = front.asked("POST", DEPLOYMENTS)
-    known = {"forTraining", "hotLoadTransitionType"}  # of the SDK's own class alone
+    assert front.sent.index(job) < front.sent.index(made)
+    known = {"forTraining", "hotLoadTransitionType", "hotLoadTrainerJob"}  # of the SDK's own class alone
     aliases = {field.alias for field in rest.Deployment.model_fields.values()} | set(
         get_type_hints(DeploymentCreateParams)
     )
@@ -191,16 +205,14 @@ async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, fro
     assert (deployment.enable_hot_load, deployment.min_replica_count, deployment.max_replica_count) == (True, 1, 1)
     assert made.body["hotLoadTransitionType"] == "SYNC"
     assert made.body["placement"] == {"region": "US_VIRGINIA_1"}
-    (job,) = front.asked("POST", JOBS)
-    name = made.query["deploymentId"]
-    assert (job.query["deploymentId"], job.body["hotLoadDeploymentId"]) == (name, name)
-    assert job.body["trainingConfig"]["loraRank"] == 8
-    assert (job.body["trainingConfig"]["baseModel"], job.body["inactivityTimeout"]) == (MODEL, "900s")
-    assert "trainingShape" not in job.query
+    assert made.body["hotLoadTrainerJob"] == f"accounts/{ACCOUNT}/rlorTrainerJobs/{job.query['rlorTrainerJobId']}"
     # Both are on the list, the trainer by the id that it was asked for with.
     created = ArtifactRegistry(tmp_path)
     assert [one.name for one in created.find("fireworks", "trainer")] == [job.query["rlorTrainerJobId"]]
-    assert [one.name for one in created.find("fireworks", "deployment")] == [name]
+    assert [one.name for one in created.find("fireworks", "deployment")] == [made.query["deploymentId"]]
+    # The process that trains finds the trainer there, and leaves the deployment alone.
+    training = await dedicated.train(rank=8, seed=3)
+    assert len(front.asked("POST", JOBS)) == len(front.asked("POST", DEPLOYMENTS)) == 1
     (session,) = front.posts("/create_session")
     prefix = f"/training/v1/rlorTrainerJobs/{ACCOUNT}/{job.query['rlorTrainerJobId']}"
     assert session.path == f"{prefix}/api/v1/create_session"
@@ -208,6 +220,30 @@ async def test_request_shape_of_provisioning(dedicated: fireworks.Fireworks, fro
     again = await dedicated.resume(state, rank=8)
     assert front.posts("/load_weights")[0].body["path"] == f"{ACCOUNT}/{RUN}/x"
     assert again.usable
+    await serving.close()
+
+
+async def test_request_shape_of_a_deployment_that_is_attached_to_another_trainer(
+    front: Front, fake: Fake, tmp_path: Path, tokenizer: Path
+) -> None:
+    """Weights are loaded from the bucket of the trainer that saved them. Attaching restarts the deployment, so it is
+    done only for another trainer's weights.
+    """
+    first, second = (f"accounts/{ACCOUNT}/rlorTrainerJobs/{name}" for name in ("one", "two"))
+    serving = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
+    await serving.sampler(f"{first}/checkpoints/a")
+    await serving.sampler(f"{first}/checkpoints/b")
+    (made,) = front.asked("POST", DEPLOYMENTS)
+    assert made.body["hotLoadTrainerJob"] == first and not front.asked("POST", JOBS)
+    assert not [one for one in front.sent if one.method == "PATCH"]
+    await serving.sampler(f"{second}/checkpoints/c")
+    (attached,) = [one for one in front.sent if one.method == "PATCH"]
+    assert attached.path == f"{DEPLOYMENTS}/{made.query['deploymentId']}"
+    assert (attached.query, attached.body) == ({"updateMask": "hot_load_trainer_job"}, {"hotLoadTrainerJob": second})
+    loads = front.asked("POST", "/hot_load")
+    assert [one.body["identity"] for one in loads] == ["a", "b", "c"]
+    assert front.sent.index(attached) < front.sent.index(loads[-1])
+    await serving.close()
 
 
 async def test_request_shape_of_training_shapes(front: Front, tmp_path: Path, tokenizer: Path) -> None:
@@ -215,7 +251,7 @@ async def test_request_shape_of_training_shapes(front: Front, tmp_path: Path, to
     provider = fireworks.Fireworks(
         settings(front, tmp_path, tokenizer, fireworks_mode=f"dedicated shape={shape}" if shape else "dedicated")
     )
-    await provider.train(rank=8, seed=3)
+    await provider.sampler("")
     assert front.asked("POST", JOBS)[0].query["trainingShape"] == shape
     assert front.asked("POST", DEPLOYMENTS)[0].body["deploymentShape"] == "accounts/f/deploymentShapes/d"
     await provider.close()
@@ -247,13 +283,16 @@ async def test_request_shape_of_a_hot_load_and_of_sampling_from_it(
     again = await serving.sampler("")
     assert fake.snapshot.startswith("base-")
     await again.sample(IDS, SamplingParams(max_new_tokens=2))
-    # Nothing is loaded into the training endpoint: texts are scored by forward passes.
-    before = len(front.asked("POST", "/hot_load"))
-    scored = await (await dedicated.sampler("")).score(IDS, 2, chosen=np.array([[9], [10]], dtype=np.int64))
-    assert scored.logprobs == [-2.5, -4.5] and scored.chosen is not None
-    assert scored.chosen.tolist() == [[-3.5], [-5.5]]
-    assert len(front.asked("POST", "/hot_load")) == before
+    assert dedicated.most_top_logprobs == 0
     await serving.close()
+
+
+async def test_request_shape_of_the_base_model_that_scores(shared: fireworks.Fireworks, front: Front) -> None:
+    base = await shared.base(rank=8)
+    (made,) = front.posts("/api/v1/create_model")
+    assert _BaseOnlyCreateModelRequest.model_validate(made.body).base_only
+    (found,) = await base.forward([Datum(IDS[:-1], TARGETS)])
+    assert found.tolist() == [-0.5, -1.5, -2.5]
 
 
 async def test_request_shape_of_cleaning_up_machines(
@@ -264,13 +303,19 @@ async def test_request_shape_of_cleaning_up_machines(
     await serving.sampler("")
     job, deployment = (ArtifactRegistry(tmp_path).find("fireworks", kind)[0].name for kind in ("trainer", "deployment"))
     await dedicated.close()
-    assert [sent.path for sent in front.asked("DELETE", "")] == [f"{JOBS}/{job}"]
+    # The weights that deployments load are in its bucket: it can be resumed.
+    assert front.asked("POST", f"{JOBS}/{job}:cancel") and not front.asked("DELETE", "")
     await serving.close()
-    (removed,) = front.asked("DELETE", f"{DEPLOYMENTS}/{deployment}")
+    (removed,) = front.asked("DELETE", "")
+    assert removed.path == f"{DEPLOYMENTS}/{deployment}"
     assert removed.query == {"hard": "true", "ignoreChecks": "true"}
-    assert not ArtifactRegistry(tmp_path).find("fireworks", "trainer") and not ArtifactRegistry(tmp_path).find(
-        "fireworks", "deployment"
-    )
+    created = ArtifactRegistry(tmp_path)
+    assert [one.name for one in created.find("fireworks", "trainer")] == [job]
+    assert not created.find("fireworks", "deployment")
+    again = fireworks.Fireworks(settings(front, tmp_path, tokenizer, fireworks_mode="dedicated"))
+    await again.train(rank=8, seed=3)
+    assert front.asked("POST", f"{JOBS}/{job}:resume") and len(front.asked("POST", JOBS)) == 1
+    await again.close()
 
 
 async def test_request_shape_of_a_deployment_of_ones_own(

@@ -18,7 +18,7 @@ from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.provider import Adam, Datum
 from openclaw_rl.trainer_cloud.training.objective import LARGEST_PULL, CloudObjective
 from tests.trainer_cloud.both import World, make_world
-from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
+from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining, torch_scorer
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
 
 BINARY = Recipe(method="binary", distillation="none", rewards="all")
@@ -32,7 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 async def learned(samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo") -> CloudObjective:
     """An objective without samplers."""
     objective = CloudObjective(samples, recipe, loss=loss)
-    await objective.learn_targets(None, TorchSampler(None), None, top_logprobs=0)
+    await objective.learn_targets(None, torch_scorer(None), None, top_logprobs=0)
     return objective
 
 
@@ -294,7 +294,8 @@ async def test_a_recipe_that_a_provider_cannot_do_is_refused_before_anything_is_
     sampler = TorchSampler(None)
     with pytest.raises(TrainerError, match=words) as refused:
         objective = CloudObjective([sample(1), anchor(2)], recipe, loss="ppo")
-        await objective.learn_targets(sampler, sampler, sampler, top_logprobs=top_logprobs)
+        scorer = torch_scorer(None, sampler)
+        await objective.learn_targets(scorer, scorer, scorer, top_logprobs=top_logprobs)
     assert "nothing was sent" in str(refused.value) and not sampler.asked
 
 

@@ -1,5 +1,5 @@
-"""Requests to samplers before a step, their cost, and the targets made of the answers. `TorchSampler` stands for the
-provider.
+"""Requests before a step, their cost, and the targets made of the answers. `TorchSampler` and `TorchTraining` stand for
+the provider.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective.terms import terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_cloud.provider import CloudError, Scored
+from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
-from openclaw_rl.trainer_cloud.training.targets import AT_ONCE, CloudTarget, TargetQueries
+from openclaw_rl.trainer_cloud.training.scorer import AT_ONCE
+from openclaw_rl.trainer_cloud.training.targets import CloudTarget, TargetQueries
 from tests.trainer_cloud.both import World, make_world
-from tests.trainer_cloud.torch_training import TorchSampler
+from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining, torch_scorer
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample
 
 
@@ -32,29 +33,42 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 class Asked:
-    """The three samplers of a step and what they were asked."""
+    """The samplers and trainers of a step, and what they were asked."""
 
-    def __init__(self, world: World) -> None:
-        self.base = TorchSampler(world.base)
-        self.live = TorchSampler(world.before)
+    def __init__(self, world: World, *, most: int = 1000) -> None:
+        self.base, self.live = TorchSampler(world.base, most=most), TorchSampler(world.before, most=most)
+        self.trainings = TorchTraining(world.base), TorchTraining(world.before)
 
     async def learn(
         self, samples: Sequence[Sample], recipe: Recipe, *, top_logprobs: int = VOCABULARY
     ) -> CloudObjective:
         objective = CloudObjective(samples, recipe, loss="ppo")
-        teacher = self.live if recipe.teacher == "live" else self.base
-        await objective.learn_targets(teacher, self.base, self.live, top_logprobs=top_logprobs)
+        base = torch_scorer(None, self.base, self.trainings[0])
+        live = torch_scorer(None, self.live, self.trainings[1])
+        teacher = live if recipe.teacher == "live" else base
+        await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs)
         return objective
 
     @property
+    def sampled(self) -> list[tuple[list[int], int, bool]]:
+        """Texts that samplers scored."""
+        return [*self.base.asked, *self.live.asked]
+
+    @property
+    def passes(self) -> list[Sequence[Datum]]:
+        """Forward passes."""
+        return [data for training in self.trainings for data in training.asked]
+
+    @property
     def tokens(self) -> int:
-        """The number of tokens sent."""
-        return sum(len(text) for text, _, _ in [*self.base.asked, *self.live.asked])
+        """The number of tokens sent; a forward pass is sent a text without its last."""
+        forward = sum(len(datum.ids) + 1 for data in self.passes for datum in data)
+        return sum(len(text) for text, _, _ in self.sampled) + forward
 
 
 async def target(world: World, one: Sample, recipe: Recipe, *, top_logprobs: int) -> CloudTarget:
     asking = TargetQueries(
-        recipe, teacher=None, base=TorchSampler(world.base), live=TorchSampler(world.before), top_logprobs=top_logprobs
+        recipe, teacher=None, base=torch_scorer(world.base), live=torch_scorer(world.before), top_logprobs=top_logprobs
     )
     return (await asking.targets([one], [terms_of(one, recipe)]))[0]
 
@@ -78,8 +92,8 @@ async def test_an_advantage_per_token_looks_once_under_each_hint_and_needs_no_li
     one = sample(1, hints=1)
     asked = Asked(world)
     objective = await asked.learn([one], Recipe(distillation="token"), top_logprobs=0)
-    assert asked.base.asked == [([*one.hinted_prompts[0], *one.response_ids], 0, False)]
-    assert not asked.live.asked and not objective.needs_live
+    assert asked.sampled == [([*one.hinted_prompts[0], *one.response_ids], 0, False)]
+    assert not asked.passes and not objective.needs_live
     assert objective.scored_tokens == asked.tokens == objective.plan(1).scored
 
 
@@ -109,16 +123,14 @@ async def test_sent_tokens_are_counted_and_no_more_than_planned(world: World, ki
     objective = await asked.learn(samples, KINDS[kind], top_logprobs=20)
     assert objective.scored_tokens == asked.tokens > 0
     assert objective.plan(1).scored == pytest.approx(asked.tokens, rel=0.01)
-    assert objective.needs_live == bool(asked.live.asked)
-    most = max(top_logprobs for _, top_logprobs, _ in [*asked.base.asked, *asked.live.asked])
-    assert most == objective.wanted_top_logprobs
+    assert objective.needs_live == bool(asked.live.asked or asked.trainings[1].asked)
+    assert max(top_logprobs for _, top_logprobs, _ in asked.sampled) == objective.wanted_top_logprobs
+    assert not any(chosen for _, _, chosen in asked.sampled), "the number of chosen tokens is bounded there"
 
 
 async def test_no_more_likeliest_tokens_are_asked_for_than_are_reported(world: World) -> None:
     for recipe in KINDS.values():
-        asked = Asked(world)
-        asked.base = TorchSampler(world.base, most=3)
-        asked.live = TorchSampler(world.before, most=3)
+        asked = Asked(world, most=3)
         await asked.learn([sample(1, hints=2, reward=1.0), anchor(2)], recipe.replace(select_k=5), top_logprobs=3)
 
 
@@ -208,8 +220,9 @@ class Slow(TorchSampler):
 
 async def test_only_a_few_texts_are_scored_at_a_time(world: World) -> None:
     slow = Slow(world.base)
+    scorer = torch_scorer(world.base, slow)
     objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
-    await objective.learn_targets(None, slow, None, top_logprobs=0)
+    await objective.learn_targets(None, scorer, None, top_logprobs=0)
     assert slow.most_waiting == AT_ONCE and len(slow.asked) == 40
 
 
@@ -217,7 +230,7 @@ async def test_an_error_comes_as_it_is_and_ends_what_else_was_asked(world: World
     failing = Slow(world.base, failing=True)
     objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
     with pytest.raises(CloudError, match="Tinker is away"):
-        await objective.learn_targets(None, failing, None, top_logprobs=0)
+        await objective.learn_targets(None, torch_scorer(world.base, failing), None, top_logprobs=0)
     assert failing.gone == AT_ONCE - 1 and failing.waiting == 0
     assert objective.scored_tokens > 0, "what was sent may have been paid for"
 
@@ -237,13 +250,12 @@ class Broken(TorchSampler):
             return Scored(full.logprobs[:-1], full.top_logprobs, full.chosen)
         if self._how == "top_logprobs":
             return Scored(full.logprobs, (), full.chosen)
-        if self._how == "chosen":
-            return Scored(full.logprobs, full.top_logprobs, None)
         return Scored([math.nan, *full.logprobs[1:]], full.top_logprobs, full.chosen)
 
 
-@pytest.mark.parametrize("how", ["logprobs", "top_logprobs", "chosen", "nan"])
+@pytest.mark.parametrize("how", ["logprobs", "top_logprobs", "nan"])
 async def test_a_provider_that_leaves_something_out_makes_no_step(world: World, how: str) -> None:
-    objective = CloudObjective([sample(1)], Recipe(topk=5), loss="ppo")
+    objective = CloudObjective([sample(1)], Recipe(distillation="topk", topk=5), loss="ppo")
+    broken = torch_scorer(world.base, Broken(world.base, how))
     with pytest.raises(TrainerError, match=r"of sample_1.*no step was made"):
-        await objective.learn_targets(None, Broken(world.base, how), None, top_logprobs=5)
+        await objective.learn_targets(None, broken, None, top_logprobs=5)

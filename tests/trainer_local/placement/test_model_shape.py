@@ -43,6 +43,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 40,
         "mlp_only_layers": [1],
     },
+    "qwen3_moe of experts alone": {
+        "model_type": "qwen3_moe",
+        **SMALL,
+        **{"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "mlp_only_layers": []},
+    },
     "qwen3_5_text": {"model_type": "qwen3_5_text", **SMALL, **LINEAR, "tie_word_embeddings": True},
     "qwen3_5": {
         "model_type": "qwen3_5",
@@ -196,8 +201,26 @@ def test_an_unknown_shape_is_none_and_a_broken_config_is_refused(tmp_path: Path)
         ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
         ({"attention_bias": True}, "biases"),
         ({"hidden_act": "gelu"}, "another activation"),
+        (CONFIGS["qwen3_moe of experts alone"], ""),
+        (CONFIGS["qwen3_moe"], "layers with experts and layers without"),
+        ({**CONFIGS["qwen3_moe of experts alone"], "decoder_sparse_step": 2}, "layers with experts and layers without"),
     ],
 )
 def test_the_trainer_of_a_model_is_read_from_its_config(changes: dict[str, Any], why: str) -> None:
     reason = shape_of({**CONFIGS["qwen3"], **changes}).why_not_megatron
     assert why in reason if why else not reason
+
+
+def test_a_mixture_of_experts_has_an_adapter_in_every_expert() -> None:
+    """The published sizes of Qwen3-30B-A3B: 30.5 billion parameters, 128 experts, 8 of them for each token."""
+    config = {
+        **{"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768},
+        **{"num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_attention_heads": 32},
+        **{"num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": False},
+    }
+    shape = shape_of(config)
+    assert shape.parameters == sum(part.numel() for part in on_meta(transformers_config(config)).parameters())
+    assert shape.parameters / 1e9 == pytest.approx(30.5, rel=0.01)
+    assert (shape.experts, shape.chosen, shape.feed_forward) == (128, 8, 768)
+    experts = shape.adapter(4) - shape.adapter(4, "q_proj,k_proj,v_proj,o_proj")
+    assert experts == 48 * 128 * 3 * 4 * (2048 + 768)

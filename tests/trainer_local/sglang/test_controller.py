@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,7 +23,10 @@ from openclaw_rl.shared.engine.answers import version_number
 from openclaw_rl.shared.engine.server import live_version
 from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
+from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.memory import fraction_at
+from openclaw_rl.trainer_local.sglang import launch
+from openclaw_rl.trainer_local.sglang.container import faults
 from openclaw_rl.trainer_local.sglang.launch import FleetPlan
 from openclaw_rl.trainer_local.sglang.owner_client import owner_url
 from tests.processes import HTTP, ROOT
@@ -29,6 +34,7 @@ from tests.shared.faked_gpus import faked_smi, row
 from tests.trainer_local.serving import wait_for
 
 FAKE = Path(__file__).parents[1] / "fake_sglang.py"
+BACKENDS = ROOT / "docs" / "backends.md"
 
 
 class Keeper:
@@ -60,10 +66,11 @@ def kept(
     gpus: list[list[str]],
     *flags: str,
     memory: list[tuple[float, int]] | None = None,
+    program: list[str] | None = None,
     **variables: str,
 ) -> Iterator[Keeper]:
     port, log = claim_port("127.0.0.1", 0, setting="engine_port"), folder / "started"
-    program = [sys.executable, str(FAKE), str(log)]
+    program = program or [sys.executable, str(FAKE), str(log)]
     plan = FleetPlan(
         port=port,
         program=program,
@@ -101,6 +108,85 @@ def test_a_fake_server_ends_with_the_process_that_keeps_it(tmp_path: Path) -> No
             keeper.process.send_signal(ending)
             keeper.process.wait(60)
             wait_for(lambda pid=started["pid"]: not alive(pid), 60.0)
+
+
+@pytest.fixture
+def docker(tmp_path: Path) -> dict[str, str]:
+    """Variables under which a program called docker behaves as docker does (`fake_docker`)."""
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    fake = Path(__file__).parents[1] / "fake_docker.py"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {fake} "$@"\n')
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}", "FAKE_DOCKER": str(tmp_path)}
+
+
+def documented_command() -> list[str]:
+    """The line that starts a container, as docs/backends.md has it and a shell understands it."""
+    (line,) = re.findall(r"^export OPENCLAW_RL_SGLANG_COMMAND='.*?'$", BACKENDS.read_text(), re.M | re.S)
+    given = subprocess.run(
+        ["sh", "-c", f'{line}\nprintf %s "$OPENCLAW_RL_SGLANG_COMMAND"'], capture_output=True, text=True, check=True
+    )
+    chosen = Settings(backend="megatron", sglang_command=given.stdout)
+    assert not list(faults(shlex.split(given.stdout), 2))
+    return launch.program(chosen)
+
+
+@pytest.mark.parametrize("ending", ["SIGTERM", "SIGKILL", "the service is killed"])
+def test_the_documented_container_of_a_fake_docker_ends_with_its_service(
+    tmp_path: Path, docker: dict[str, str], ending: str
+) -> None:
+    """A controller that gets SIGKILL ends no container; the next one does, before it starts its own."""
+    parent = subprocess.Popen(["sleep", "600"])
+    if ending == "the service is killed":
+        docker[PARENT_VARIABLE] = str(parent.pid)
+    program = documented_command()
+    with kept(tmp_path, [["0", "1"]], program=program, **docker) as keeper:
+        (started,) = keeper.started(1)
+        assert (started["gpus"], started["health"], started["--tp-size"]) == ("0,1", "0", "2")
+        (name,) = [path.name for path in tmp_path.glob("openclaw-rl-*")]
+        assert alive(started["pid"])
+        if ending == "the service is killed":
+            parent.kill()
+            parent.wait()
+        else:
+            keeper.process.send_signal(getattr(signal, ending))
+        keeper.process.wait(60)
+    parent.kill()
+    parent.wait()
+    assert alive(started["pid"]) == (ending == "SIGKILL")
+    if ending == "SIGKILL":
+        with kept(tmp_path, [["0", "1"]], program=program, **docker) as keeper:
+            (_, again) = keeper.started(2)
+            assert not alive(started["pid"]) and (tmp_path / name).read_text() == str(again["pid"])
+            keeper.process.send_signal(signal.SIGTERM)
+            keeper.process.wait(60)
+            assert not alive(again["pid"])
+
+
+def test_a_fake_docker_refuses_two_gpus_without_inner_quotes_and_a_killed_client_leaves_its_container(
+    tmp_path: Path, docker: dict[str, str]
+) -> None:
+    """That it behaves as docker does is what the test above builds on."""
+    server = ["-m", "x", "--host", "127.0.0.1", "--port", str(claim_port("127.0.0.1", 0, setting="engine_port"))]
+
+    def run(gpus: str) -> subprocess.Popen[str]:
+        line = ["docker", "run", "--rm", "--name", "one", "--gpus", gpus, "image", "python3", *server]
+        return subprocess.Popen(line, env=os.environ | docker, stderr=subprocess.PIPE, text=True)
+
+    refused = run("device=0,1")
+    assert "cannot set both Count and DeviceIDs" in refused.communicate()[1] and refused.returncode == 125
+    client = run('"device=0,1"')
+    log = tmp_path / "started"
+    wait_for(lambda: log.exists() and bool(log.read_text()), 60.0)
+    container = json.loads(log.read_text())["pid"]
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        client.send_signal(ending)
+        assert alive(container)
+    client.communicate()
+    assert alive(container) and run('"device=0,1"').wait(60) == 125, "the name is taken"
+    subprocess.run(["docker", "rm", "--force", "one"], env=os.environ | docker, check=True)
+    wait_for(lambda: not alive(container), 60.0)
 
 
 def test_fake_servers_behind_a_router_come_back_with_the_version_that_is_live_then(tmp_path: Path) -> None:

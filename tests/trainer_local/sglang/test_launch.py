@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,12 @@ from openclaw_rl.shared.gpus import GIB, Gpu
 from openclaw_rl.shared.placement import Server
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.place import current_placement
+from openclaw_rl.trainer_local.sglang.container import faults, named, removal, with_variables
 from openclaw_rl.trainer_local.sglang.launch import (
     FleetPlan,
     arguments,
     command,
+    container_name,
     environment,
     filled,
     router_line,
@@ -77,7 +81,7 @@ def test_a_lora_policy_is_served_with_adapters_and_priorities() -> None:
     assert (value_of(line, "--max-lora-rank"), value_of(line, "--max-loras-per-batch")) == ("8", "5")
     assert (value_of(line, "--context-length"), value_of(line, "--model-path")) == ("4096", "/policy")
     assert line[line.index("--lora-target-modules") + 1 :][:3] == ["q_proj", "k_proj", "v_proj"]
-    assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first"} <= {*line}
+    assert {"--enable-priority-scheduling", "--schedule-low-priority-values-first", "--sleep-on-idle"} <= {*line}
     assert value_of(line, "--priority-scheduling-preemption-threshold") == "0"
     assert not {"--enable-memory-saver", "--quantization"} & {*line}
     assert "--enable-lora" not in arguments(settings(lora=False))
@@ -90,6 +94,18 @@ def test_adapters_that_sglang_cannot_hold_are_refused(targets: str, missing: str
     with pytest.raises(ConfigError, match=f"Add {missing},"):
         arguments(settings(lora_targets=targets))
     assert "o_proj" in arguments(settings(lora_targets="q_proj, v_proj, o_proj"))
+
+
+def test_experts_have_adapters_in_all_their_projections_or_in_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_moe"}))
+    moe = str(tmp_path)
+    line = arguments(settings(model=moe))
+    assert value_of(line, "--moe-runner-backend") == "triton" and "--lora-strict-loading" in line
+    with pytest.raises(ConfigError, match=r"of experts with down_proj.*Add down_proj,"):
+        arguments(settings(model=moe, lora_targets="q_proj,v_proj,gate_proj,up_proj"))
+    attention = arguments(settings(model=moe, lora_targets="q_proj,k_proj,v_proj,o_proj"))
+    assert "gate_proj" not in attention and "--lora-strict-loading" in attention
+    assert "--moe-runner-backend" not in arguments(settings(lora_targets="gate_proj,up_proj,down_proj"))
 
 
 def test_a_gpu_that_is_shared_with_the_trainer_is_not_all_sglangs() -> None:
@@ -122,6 +138,8 @@ def test_quantization_is_passed_on_and_learns_by_adapters_alone(name: str, tmp_p
     with pytest.raises(ConfigError, match=rf"quantized \({name}\)"):
         arguments(settings(model=str(tmp_path), lora=False))
     assert "--quantization" not in arguments(settings(model=str(tmp_path)))
+    assert "--enable-fp32-lm-head" in arguments(settings(**given))
+    assert "--enable-fp32-lm-head" not in arguments(settings(sglang_args="--quantization gguf"))
 
 
 def test_further_arguments_come_last() -> None:
@@ -145,14 +163,15 @@ def test_a_machine_without_gpus_leaves_it_to_the_command(monkeypatch: pytest.Mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     plan = planned(command(settings(device="cpu")))
     assert plan.gpus == [[]] and not plan.memory
-    assert "CUDA_VISIBLE_DEVICES" not in environment([], {}) and serving(()) == [[]]
+    assert "CUDA_VISIBLE_DEVICES" not in environment([], {}, {}) and serving(()) == [[]]
 
 
 def test_a_server_counts_gpus_as_the_driver_does() -> None:
     """CUDA itself would count the fastest first, where they differ."""
-    seen = environment(["1"], {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "here"})
-    assert (seen["CUDA_VISIBLE_DEVICES"], seen["CUDA_DEVICE_ORDER"]) == ("1", "PCI_BUS_ID")
-    assert "PYTHONPATH" not in seen
+    inherited = {"CUDA_VISIBLE_DEVICES": "0,1", "PYTHONPATH": "here"}
+    inherited |= {name: "expandable_segments:True" for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+    seen = environment(["1"], {"OWN": "1"}, inherited)
+    assert seen == {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OWN": "1"}
 
 
 def test_the_live_version_is_an_adapter_or_the_model_itself(tmp_path: Path) -> None:
@@ -173,6 +192,50 @@ def test_a_command_has_its_arguments_where_it_wants_them() -> None:
     assert filled(["run", "{args}", "-x"], ["a", "b c"], "0") == ["run", "a", "b c", "-x"]
     assert filled(["sh", "-c", "run {args}"], ["a", "b c"], "0") == ["sh", "-c", "run a 'b c'"]
     assert filled(["docker", "--gpus", "device={gpus}"], ["a"], "0,1") == ["docker", "--gpus", "device=0,1", "a"]
+
+
+def test_a_container_has_a_name_of_its_data_folder_and_role_and_the_variables_that_sglang_needs(tmp_path: Path) -> None:
+    given = "docker run --name {name} {env} --gpus all sglang {args}"
+    plan = planned(command(settings(sglang_python="", sglang_command=given, data=tmp_path)))
+    health = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
+    assert plan.variables[health] == "0"
+    assert plan.program[:6] == ["docker", "run", "--name", "{name}", "-e", f"{health}=0"]
+    assert named(plan.program, "x-0")[3] == "x-0"
+    assert removal(plan.program, "x-0") == ["docker", "rm", "--force", "x-0"]
+    others = {container_name(settings(data=tmp_path / "other")), container_name(settings(data=tmp_path))}
+    assert plan.name in others and len(others) == 2
+    (judge, *_) = current_placement(settings(judge="engine:/judge", judge_gpus="2", rollout_gpus="0,1")).judges
+    assert container_name(settings(data=tmp_path), [judge]) == plan.name.replace("policy", "judge")
+    assert with_variables(["sh", "-c", "docker run {env} x"], {"A": "1"})[2] == "docker run -e A=1 x"
+
+
+def test_only_a_command_that_names_a_container_has_one_to_end() -> None:
+    assert removal(["sudo", "podman", "--log-level", "error", "run", "--name={name}"], "x") == [
+        *("sudo", "podman", "--log-level", "error", "rm", "--force", "x")
+    ]
+    assert removal(["docker", "run", "sglang"], "x") == removal(["./run.sh", "{name}"], "x") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus", "found"),
+    [
+        ('docker run --name {name} {env} --gpus \\"device={gpus}\\" sglang', 2, []),
+        ("docker run --name {name} {env} '--gpus=\"device={gpus}\",capabilities=utility' sglang", 2, []),
+        ('docker run --name {name} {env} --gpus "device={gpus}" sglang', 2, [(True, "comma")]),
+        ("docker run --name {name} {env} --gpus=device={gpus} sglang", 2, [(True, "comma")]),
+        ("docker run --name {name} {env} --gpus device={gpus} sglang", 1, []),
+        ("docker run --name={name} {env} --gpus all sglang", 2, []),
+        ("docker run {env} --gpus all sglang", 1, [(False, "--name {name}")]),
+        ("podman run --device nvidia.com/gpu=all sglang", 2, [(False, "--name {name}"), (False, "Add: {env}")]),
+        ("env A=b python serve.py", 2, []),
+    ],
+)
+def test_the_faults_of_a_line_that_starts_a_container_are_found(
+    line: str, gpus: int, found: list[tuple[bool, str]]
+) -> None:
+    seen = list(faults(shlex.split(line), gpus))
+    assert [fatal for fatal, _ in seen] == [fatal for fatal, _ in found]
+    assert all(words in message for (_, message), (_, words) in zip(seen, found, strict=True))
 
 
 def test_the_router_gets_its_servers() -> None:
@@ -200,7 +263,7 @@ def test_models_that_see_are_served_with_the_adapters_that_sglang_takes_of_them(
     assert value_of(arguments(settings(model=hybrid)), "--lora-target-modules") == "all"
     chosen = settings(model=seeing, lora_targets="q_proj,v_proj,qkv")
     assert "--enable-lora" not in arguments(chosen) and not planned(command(chosen)).adapters
-    assert planned(command(chosen)).program[:2] == ["env", "SGLANG_VLM_CACHE_SIZE_MB=0"]
+    assert planned(command(chosen)).variables["SGLANG_VLM_CACHE_SIZE_MB"] == "0"
     live = write_adapter(write_model(tmp_path / "model"), tmp_path / "7" / "served")
     (live / "sglang").mkdir()
     begun = server_line(["sglang"], [], gpus=[], host="h", port=1, live=(7, str(live)), adapters=True)
