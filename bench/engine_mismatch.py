@@ -269,11 +269,10 @@ def checks_of(result: dict[str, Any]) -> list[Check]:
     checks.append(Check("answers that were cut while versions were published", result["cut"], 0))
     if "memory" in result:
         memory = result["memory"]
-        lent, kept = memory["free_while_lent"] - memory["free_before"], memory["free_before"] - memory["free_after"]
+        lent, missing = (memory[name] - memory["free_before"] for name in ("free_while_lent", "free_after"))
         checks.append(Check("weights, relative to memory that was lent", memory["weights"] / max(lent, 1), 1))
-        checks.append(
-            Check("memory that was not taken back, relative to memory that was lent", -kept / max(lent, 1), 0.1)
-        )
+        share = missing / max(lent, 1)
+        checks.append(Check("memory that was not taken back, relative to memory that was lent", share, 0.1))
     return checks
 
 

@@ -24,7 +24,6 @@ of at least 2 GiB. Requires megatron-core; `--size tiny --device cpu` runs anywh
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import re
@@ -61,6 +60,7 @@ from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.model_shape import shape_of
 from openclaw_rl.trainer_local.training.batching import Row, row_of
+from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 
 CASES: dict[str, dict[str, Any]] = {
     "LoRA": {"lora": True, "recompute": False},
@@ -236,8 +236,8 @@ async def timed(
     device = trainer._leader.rank.weights.group.device
     recipe = recipe_of(settings)
     await trainer.step(turns, recipe)
+    free_device_memory()  # what wrote the model, and the allocator's blocks of the first step
     if device.type == "cuda":
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     steps = []
     for _ in range(options.repeats):
@@ -341,9 +341,7 @@ async def measure(options: argparse.Namespace) -> int:
             model = kept_qwen3(options.keep or Path(scratch), options.size, device=options.device, dtype=dtype)
             cases[name] = await measure_case(model, options, dtype, name)
             checks += memory_checks(name, cases[name], device)
-            gc.collect()
-            if cuda:
-                torch.cuda.empty_cache()
+            free_device_memory()
             log.print(f"{name}: {cases[name]}")
     result["checks"] = as_json(checks)
     rows = [row_of_table(name, figures) for name, figures in cases.items()]

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import math
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Trainer
+from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 
 TURNS = (5, 20, 50)
 TRAINERS = {
@@ -92,9 +92,7 @@ class Comparison:
             return [await self._step(trainer, samples) for samples in batches]
         finally:
             await trainer.close()
-            gc.collect()
-            if torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
+            free_device_memory()
 
     async def _step(self, trainer: Trainer, samples: Sequence[Sample]) -> Side:
         await trainer.restore(self._start)

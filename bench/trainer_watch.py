@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,16 +75,16 @@ async def answer_logprobs(
             found[index] = part.gather(-1, ids[:, None])[:, 0].cpu()
 
     def work() -> None:
+        rows = [row_of(sample) for sample in samples]
         if hasattr(trainer, "_leader"):
-            from openclaw_rl.trainer_local.megatron.rank import RankLearning
+            from openclaw_rl.trainer_local.megatron.forward import run_packed
 
-            learning: Any = RankLearning(trainer._leader.rank, recipe, {})
-        else:
-            from openclaw_rl.trainer_local.transformers_trainer import _Learning
-
-            learning = _Learning(trainer, recipe, {})
-        with torch.no_grad():
-            (learning.run_base if base else learning.run_policy)([row_of(sample) for sample in samples], use)
+            weights, tokens = trainer._leader.rank.weights, recipe.micro_batch_tokens
+            with weights.evaluating(), weights.base() if base else nullcontext():
+                run_packed(weights.model, rows, use, micro_batch_tokens=tokens, merge=True, backward=False)
+            return
+        with trainer._weights.base() if base else nullcontext(trainer._weights.model) as model:
+            trainer._forward(model, rows, use, recipe=recipe)
 
     await trainer._run(work)
     return [found[index] for index in range(len(samples))]
