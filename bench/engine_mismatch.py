@@ -35,7 +35,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from bench.checks import Check, as_json, verdict
+from bench.checks import Threshold, as_json, verdict
 from bench.program import log, parser, report, run, service
 from bench.random_model import even_sample
 from bench.trainer_watch import answer_logprobs
@@ -72,7 +72,7 @@ class Load:
     cut: int = 0
 
 
-class Comparison:
+class EngineComparison:
     """An engine and a trainer of the model that `settings` name."""
 
     def __init__(self, settings: Settings, trainer: Any, options: argparse.Namespace) -> None:
@@ -173,7 +173,7 @@ def reported(samples: Sequence[Sample]) -> Tensor:
     return torch.tensor([value for one in samples for value in one.logprobs])
 
 
-async def compare_base(comparison: Comparison, answers: int) -> tuple[dict[str, dict[str, float]], list[Sample]]:
+async def compare_base(comparison: EngineComparison, answers: int) -> tuple[dict[str, dict[str, float]], list[Sample]]:
     """The three views of the base's answers, pairwise; and the answers."""
     samples = await comparison.samples(answers, 0)
     decode, prefill = reported(samples), await comparison.prefilled(samples, 0)
@@ -186,7 +186,7 @@ async def compare_base(comparison: Comparison, answers: int) -> tuple[dict[str, 
     return pairs, samples
 
 
-async def swap(comparison: Comparison, samples: list[Sample], version: int, load: Load) -> dict[str, float]:
+async def swap(comparison: EngineComparison, samples: list[Sample], version: int, load: Load) -> dict[str, float]:
     """Publish a version under load; the comparison of its answers with the trainer."""
     async with comparison.loaded(load):
         await comparison.publish(samples, version)
@@ -196,7 +196,7 @@ async def swap(comparison: Comparison, samples: list[Sample], version: int, load
     return apart(reported(answers), trainer) | {"moved": moved}
 
 
-async def lend(comparison: Comparison, device: torch.device) -> dict[str, int]:
+async def lend(comparison: EngineComparison, device: torch.device) -> dict[str, int]:
     """The free bytes of the device before SGLang's memory is lent, while it is, and after."""
 
     def free() -> int:
@@ -217,7 +217,7 @@ async def measure(options: argparse.Namespace) -> int:
     async with service(options, {**fields, "engine_port": port}, only=("engine", "proxy")) as running:
         settings = Settings(**fields, engine_port=port, data=running.data)
         trainer = await asyncio.to_thread(resolve(TRAINERS[options.trainer]), settings)
-        comparison = Comparison(settings, trainer, options)
+        comparison = EngineComparison(settings, trainer, options)
         try:
             result = await compare(comparison, options)
         finally:
@@ -237,7 +237,7 @@ async def measure(options: argparse.Namespace) -> int:
 MEASURES = ("mean", "root_mean_square", "p99", "max")
 
 
-async def compare(comparison: Comparison, options: argparse.Namespace) -> dict[str, Any]:
+async def compare(comparison: EngineComparison, options: argparse.Namespace) -> dict[str, Any]:
     """All comparisons."""
     base, samples = await compare_base(comparison, options.answers)
     log.print(f"base: {base}")
@@ -256,23 +256,23 @@ async def compare(comparison: Comparison, options: argparse.Namespace) -> dict[s
     return result
 
 
-def checks_of(result: dict[str, Any]) -> list[Check]:
+def checks_of(result: dict[str, Any]) -> list[Threshold]:
     """The limits that the comparisons must keep."""
     checks = []
     for name, figures in {**result["base"], **result["versions"]}.items():
-        checks.append(Check(f"{name}: mean |Δlogprob|", figures["mean"], MEAN))
-        checks.append(Check(f"{name}: root mean square", figures["root_mean_square"], ROOT_MEAN_SQUARE))
+        checks.append(Threshold(f"{name}: mean |Δlogprob|", figures["mean"], MEAN))
+        checks.append(Threshold(f"{name}: root mean square", figures["root_mean_square"], ROOT_MEAN_SQUARE))
         if "moved" in figures:
             share = figures["root_mean_square"] / figures["moved"] if figures["moved"] else math.inf
-            checks.append(Check(f"{name}: distance from the trainer, relative to how far it has moved", share, 0.5))
-    checks.append(Check("requests that failed while versions were published", len(result["failed"]), 0))
-    checks.append(Check("answers that were cut while versions were published", result["cut"], 0))
+            checks.append(Threshold(f"{name}: distance from the trainer, relative to how far it has moved", share, 0.5))
+    checks.append(Threshold("requests that failed while versions were published", len(result["failed"]), 0))
+    checks.append(Threshold("answers that were cut while versions were published", result["cut"], 0))
     if "memory" in result:
         memory = result["memory"]
         lent, missing = (memory[name] - memory["free_before"] for name in ("free_while_lent", "free_after"))
-        checks.append(Check("weights, relative to memory that was lent", memory["weights"] / max(lent, 1), 1))
+        checks.append(Threshold("weights, relative to memory that was lent", memory["weights"] / max(lent, 1), 1))
         share = missing / max(lent, 1)
-        checks.append(Check("memory that was not taken back, relative to memory that was lent", share, 0.1))
+        checks.append(Threshold("memory that was not taken back, relative to memory that was lent", share, 0.1))
     return checks
 
 

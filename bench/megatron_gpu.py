@@ -40,7 +40,7 @@ from unittest.mock import patch
 import msgspec
 import torch
 
-from bench.checks import Check, as_json, verdict
+from bench.checks import Threshold, as_json, verdict
 from bench.conversation import HINT, batch, conversation, scale_for
 from bench.program import log, parser, report, run
 from bench.random_model import SIZES, even_sample, kept_qwen3, qwen3_shape, write_qwen3
@@ -185,14 +185,14 @@ async def agreement(folder: Path, options: argparse.Namespace, dtype: torch.dtyp
     }
 
 
-def agreement_checks(found: dict[str, float], dtype: torch.dtype) -> list[Check]:
+def agreement_checks(found: dict[str, float], dtype: torch.dtype) -> list[Threshold]:
     """The limits of the comparison. Logprobs after the step have none: bfloat16 rounds away most of a small update."""
     limits, name = LIMITS[dtype], str(dtype).removeprefix("torch.")
     against = f"{name} on the device, float32 on the CPU"
     return [
-        Check(f"mean |Δlogprob|, {against}", found["logprob_difference_mean"], limits["logprobs"]),
-        Check(f"loss, {against}", found["loss_relative_difference"], limits["loss"]),
-        Check(f"gradients, {against}", found["gradients_relative_difference"], limits["gradients"]),
+        Threshold(f"mean |Δlogprob|, {against}", found["logprob_difference_mean"], limits["logprobs"]),
+        Threshold(f"loss, {against}", found["loss_relative_difference"], limits["loss"]),
+        Threshold(f"gradients, {against}", found["gradients_relative_difference"], limits["gradients"]),
     ]
 
 
@@ -301,7 +301,7 @@ async def profile(
     log.print(f"profile: {file}")
 
 
-def memory_checks(name: str, figures: dict[str, Any], device: torch.device) -> list[Check]:
+def memory_checks(name: str, figures: dict[str, Any], device: torch.device) -> list[Threshold]:
     """The distance of the memory that a case took from the planner's; a case that ran out of it fails, if it was to
     fit.
     """
@@ -310,9 +310,13 @@ def memory_checks(name: str, figures: dict[str, Any], device: torch.device) -> l
         return []
     what = f"{name}: memory relative to the planner's estimate, difference"
     if "out_of_memory" not in figures and figures["micro_batch_tokens"] == figures["estimate_tokens"]:
-        return [Check(what, abs(figures["reserved_bytes"] / planned - 1), MEMORY_LIMIT)]
+        return [Threshold(what, abs(figures["reserved_bytes"] / planned - 1), MEMORY_LIMIT)]
     total = memory.usable(torch.cuda.get_device_properties(device).total_memory) - memory.CONTEXT
-    return [Check(f"{name}: out of memory with {planned / 1e9:.1f} GB planned", math.inf, 0)] if planned < total else []
+    return (
+        [Threshold(f"{name}: out of memory with {planned / 1e9:.1f} GB planned", math.inf, 0)]
+        if planned < total
+        else []
+    )
 
 
 async def measure(options: argparse.Namespace) -> int:
@@ -322,7 +326,7 @@ async def measure(options: argparse.Namespace) -> int:
     own = torch.bfloat16 if cuda else torch.float32
     dtype = getattr(torch, options.dtype) if options.dtype else own
     cases: dict[str, dict[str, Any]] = {}
-    checks: list[Check] = []
+    checks: list[Threshold] = []
     result: dict[str, Any] = {
         "device": torch.cuda.get_device_name(device) if cuda else "cpu",
         "torch": torch.__version__,

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from bench.checks import Check, as_json, verdict
+from bench.checks import Threshold, as_json, verdict
 from bench.conversation import batch
 from bench.program import log, parser, report, run
 from bench.random_model import SIZES, kept_qwen3
@@ -180,9 +180,9 @@ def name(turns: int, floating: bool) -> str:
     return f"{turns} turns{'' if floating else ', no floating context'}"
 
 
-def check(conversation: str, figures: Mapping[str, Any]) -> Check:
+def check(conversation: str, figures: Mapping[str, Any]) -> Threshold:
     """The limit that a conversation must keep."""
-    return Check(f"{conversation}: gradients, merged and apart", figures.get("relative_grad_diff", math.inf), LIMIT)
+    return Threshold(f"{conversation}: gradients, merged and apart", figures.get("relative_grad_diff", math.inf), LIMIT)
 
 
 def line(conversation: str, figures: Mapping[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bench.checks import Check, as_json, verdict
+from bench.checks import Threshold, as_json, verdict
 from bench.program import log, milliseconds, parser, report, run, service
 from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
@@ -170,9 +170,9 @@ async def measure(options: argparse.Namespace) -> int:
     columns = ["phase", "requests", "refused", "cut", "gap p50", "gap p99", "first token p50", "first token p99"]
     title = f"{options.clients} clients; {publishes} versions published; {mixed_version} answers of mixed versions"
     checks = [
-        Check("requests that were refused", result["refused"], 0),
-        Check("requests that were cut", result["cut"], 0),
-        Check(f"versions that are missing of {options.publishes}", max(0, options.publishes - publishes), 0),
+        Threshold("requests that were refused", result["refused"], 0),
+        Threshold("requests that were cut", result["cut"], 0),
+        Threshold(f"versions that are missing of {options.publishes}", max(0, options.publishes - publishes), 0),
     ]
     result["checks"] = as_json(checks)
     report(options, title, columns, rows, result)

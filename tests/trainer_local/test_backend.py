@@ -36,7 +36,7 @@ def model(folder: Path, **config: Any) -> str:
 
 
 def on_gpus(folder: str, **changes: Any) -> Settings:
-    return Settings(backend="megatron", model=folder, **changes)
+    return Settings(**{"backend": "megatron", "model": folder, **changes})
 
 
 def test_megatron_trains_qwen3_with_experts_whose_adapters_sglang_takes(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, reduce_parts
+from openclaw_rl.trainer_local.megatron.grouped import grouped
 from openclaw_rl.trainer_local.megatron.shape import Shape
 
 
@@ -88,14 +89,3 @@ class Mixture(torch.nn.Module):
 
     def _with_adapter(self, name: str, part: Tensor, rows: Tensor, ends: Tensor) -> Tensor:
         return part + self.adapters[name](rows, ends) if self._adapts(name) else part
-
-
-def grouped(rows: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
-    """`rows` `[N, in]` times their expert's weight `[experts, out, in]`: `[N, out]`. Rows are ordered by expert, and
-    those of expert e end at `ends[e]`.
-    """
-    if rows.device.type == "cuda" and all(size * rows.element_size() % 16 == 0 for size in weights.shape[1:]):
-        return F.grouped_mm(rows, weights.transpose(-2, -1), offs=ends.to(torch.int32))
-    starts = torch.cat([ends.new_zeros(1), ends]).tolist()
-    pieces = [F.linear(rows[starts[e] : starts[e + 1]], weights[e]) for e in range(len(weights))]
-    return torch.cat(pieces)

@@ -23,7 +23,7 @@ from torch.nn.functional import dropout, linear
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.learning import LearningSettings
 from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, reduce_parts
-from openclaw_rl.trainer_local.megatron.experts import grouped
+from openclaw_rl.trainer_local.megatron.grouped import grouped
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.megatron.weight_names import Chunked, Cut, Mapped, Replicated, Stacked
 
