@@ -173,7 +173,8 @@ class Fleet:
         if self._several:
             urls = [server.url for server in self._servers]
             name = f"{plan.name}-router"
-            line = router_line(named(plan.router, name), host=plan.host, port=plan.port, servers=urls)
+            program = named(plan.router, name)
+            line = router_line(program, gpus=plan.gpus[0], host=plan.host, port=plan.port, servers=urls)
             router = Program(
                 "router",
                 lambda: line,

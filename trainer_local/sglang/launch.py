@@ -210,10 +210,14 @@ def server_line(
     return filled(program, [*given, *own], ",".join(gpus))
 
 
-def router_line(program: Sequence[str], *, host: str, port: int, servers: Sequence[str]) -> list[str]:
-    """The command line of the router before `servers` (URLs)."""
+def router_line(
+    program: Sequence[str], *, gpus: Sequence[str], host: str, port: int, servers: Sequence[str]
+) -> list[str]:
+    """The command line of the router before `servers` (URLs). It uses no GPU; `gpus` are for its container, whose line
+    is that of a server.
+    """
     own = ["--host", host, "--port", str(port), "--worker-urls", *servers, "--policy", "cache_aware"]
-    return filled(program, own, "")
+    return filled(program, own, ",".join(gpus))
 
 
 def filled(program: Sequence[str], arguments: Sequence[str], gpus: str) -> list[str]:

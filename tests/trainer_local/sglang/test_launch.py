@@ -239,7 +239,9 @@ def test_the_faults_of_a_line_that_starts_a_container_are_found(
 
 
 def test_the_router_gets_its_servers() -> None:
-    line = router_line(["router"], host="h", port=1, servers=["http://h:2", "http://h:3"])
+    program = ["docker", "--gpus={gpus}", "router"]
+    line = router_line(program, gpus=["4", "5"], host="h", port=1, servers=["http://h:2", "http://h:3"])
+    assert line[:3] == ["docker", "--gpus=4,5", "router"]
     assert line[line.index("--worker-urls") + 1 :][:2] == ["http://h:2", "http://h:3"]
 
 
