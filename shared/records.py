@@ -135,9 +135,22 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The places of the messages' images in `prompt_ids`, in their order."""
 
 
+class ToolResult(msgspec.Struct, frozen=True, array_like=True):
+    """One tool's result within the text of a next state: where it begins, the call that it answers, and whether the
+    client says that it `failed` (`None`: it does not say).
+    """
+
+    start: int
+    call_id: str = ""
+    failed: bool | None = None
+
+
 class NextState(msgspec.Struct, frozen=True, kw_only=True):
     """The next state of a turn. `source` is `turn` (the next request), `feedback` or `outcome`. Parallel tool results
-    are one next state.
+    are one next state, with the place of each in `results`.
+
+    `weak`: it came from a request with another system text and other tools than the turn's, so a next state from the
+    turn's own conversation replaces it; that one names the request it came `instead_of`.
     """
 
     turn_id: str
@@ -145,6 +158,9 @@ class NextState(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     source: str = "turn"
     next_turn_id: str | None = None
+    results: Sequence[ToolResult] = ()
+    weak: bool = False
+    instead_of: str | None = None
     time: float = msgspec.field(default_factory=now)
 
 

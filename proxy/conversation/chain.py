@@ -29,11 +29,13 @@ from openclaw_rl.proxy.conversation.speaker import Speech, command_score, read_u
 from openclaw_rl.shared.messages.equality import call_key, calls_json, message_key, without_reasoning
 from openclaw_rl.shared.messages.images import comparable
 from openclaw_rl.shared.messages.normalize import text_of
-from openclaw_rl.shared.records import Message, Role
+from openclaw_rl.shared.records import Message, Role, ToolResult
 
 ROOT = bytes(16)
 _PASSING = ("context", "announcement")
 """Speakers whose messages OpenClaw does not keep in its history."""
+_BETWEEN = "\n\n"
+"""Stands between the messages that are one next state."""
 _SPACE = b" \t\n\r\v\f"
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
 _NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
@@ -52,7 +54,7 @@ _MESSAGE_BYTES = 1000  # weight of a message and its step, without the text
 
 class ChainStep(msgspec.Struct, frozen=True):
     """One message of a history: the chain's digest after it (`key`), its own digest or that of the run that it ends
-    (`part`), whether the chain skips it, and its `speech` if it has the user's role.
+    (`part`), whether the chain skips it, its `speech` if it has the user's role, and its `result` if it is a tool's.
     """
 
     key: bytes
@@ -61,6 +63,7 @@ class ChainStep(msgspec.Struct, frozen=True):
     skipped: bool
     text: str
     speech: Speech | None = None
+    result: ToolResult | None = None
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -76,11 +79,14 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class NextWords(msgspec.Struct, frozen=True):
-    """The messages right after an answer: role and text of the next state (`None`: there is none), typed commands."""
+    """The messages right after an answer: role and text of the next state (`None`: there is none), typed commands, and
+    the tool results in the text.
+    """
 
     role: Role | None
     text: str
     commands: tuple[Speech, ...] = ()
+    results: tuple[ToolResult, ...] = ()
 
 
 class Chain:
@@ -190,6 +196,7 @@ class Chain:
         """
         persons: list[str] = []
         tools: list[str] = []
+        results: list[ToolResult] = []
         observations: list[str] = []
         commands: list[Speech] = []
         aside = feedback = False  # within what answers feedback; feedback is all that was said since
@@ -203,6 +210,9 @@ class Chain:
                 aside = True
             elif step.role == "tool":
                 if not aside:
+                    if step.result is not None:
+                        start = sum(map(len, tools)) + len(_BETWEEN) * len(tools)
+                        results.append(msgspec.structs.replace(step.result, start=start))
                     tools.append(step.text)
                     alone = False
             elif _is_feedback(step):
@@ -218,7 +228,8 @@ class Chain:
             elif step.speech.speaker == "command":
                 commands.append(step.speech)
         role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
-        return NextWords(role, "\n\n".join(persons or tools or observations), tuple(commands))
+        text = _BETWEEN.join(persons or tools or observations)
+        return NextWords(role, text, tuple(commands), tuple(results) if role == "tool" else ())
 
     def _push(self, message: Message) -> ChainStep:
         role = message["role"]
@@ -241,7 +252,8 @@ class Chain:
         part = message_key(message)
         self.request_key = _digest(self.request_key + part)
         self._run = None
-        return ChainStep(self.request_key, part, role, False, text)
+        result = ToolResult(0, str(message.get("tool_call_id") or ""), message.get("is_error"))
+        return ChainStep(self.request_key, part, role, False, text, result=result)
 
     def _extend_run(self, role: str, text: str, others: Iterable[bytes], speech: Speech | None) -> ChainStep:
         self._base = self._base_of(role)

@@ -68,7 +68,13 @@ class Reactions:
             await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text, *before)
         if words.role is None or parent.settled:
             return
-        state = NextState(turn_id=parent.turn_id, role=words.role, text=words.text, next_turn_id=placement.turn_id)
+        state = NextState(
+            turn_id=parent.turn_id,
+            role=words.role,
+            text=words.text,
+            next_turn_id=placement.turn_id,
+            results=words.results,
+        )
         try:
             first = await self._journal.settle(state)
         except JournalError:

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from openclaw_rl.proxy.conversation import conversation_work
 from openclaw_rl.proxy.conversation.claude_code import unwrap
 from openclaw_rl.proxy.conversation.openclaw import (
     Program,
@@ -20,6 +21,7 @@ from openclaw_rl.proxy.conversation.openclaw import (
     program_of,
     runtime_in,
 )
+from openclaw_rl.proxy.conversation.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
 
@@ -72,6 +74,8 @@ def read_user(message: Message) -> Speech:
     program = program_of(body)
     if program is not None:
         return Speech(program, body, runtime)
+    if conversation_work.orders_work(body) or conversation_work.continues(body) or asks_compaction(body):
+        return Speech("notice", body, runtime)
     if body.startswith(_OBSERVATIONS):
         return Speech("environment", body, runtime)
     if _COMMAND.match(body) or _FEEDBACK.match(body):
