@@ -18,6 +18,8 @@ many as the recipe wants (`topk`) and the provider reports:
 - *An advantage per sampled token* needs the logprob of that token alone: exact with one hint, which is what `opd` and
   `combined` have. With several and no mean by token, the K tokens and the tail make the normaliser; where a provider
   reports no likeliest tokens, the sampled token and a tail do.
+- *Imitation*, a forward KL, compares the teacher's likeliest tokens. Where no distributions are compared it learns from
+  the answer's tokens alone, and no teacher is asked.
 - *A teacher's temperature* below 1 raises the K + 1 shares to its inverse; the tail's is an upper bound again.
 """
 
@@ -124,9 +126,10 @@ class TargetQueries:
         )
 
     async def _target(self, sample: Sample, terms: frozenset[str], near: bool) -> CloudTarget:
-        hints = hints_of(sample, self._recipe)
+        recipe = target_recipe(terms, self._recipe)
+        hints = hints_of(sample, recipe)
         own = await self._own(sample, terms)
-        taught = await self._taught(sample, hints, own) if hints else CloudTarget()
+        taught = await self._taught(sample, recipe, hints, own) if hints else CloudTarget()
         untaught = None
         if near and taught.ids is not None:
             seen = await self._view(self._base, sample.prompt_ids, sample, chosen=taught.ids)
@@ -153,12 +156,14 @@ class TargetQueries:
         ids = _among(seen.ids, answer) if asked is None else await asyncio.to_thread(_both, own, [seen], answer)
         return ids, losses.with_tail(_tensor(seen.at(ids, answer)[0]))
 
-    async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64]) -> CloudTarget:
-        recipe, answer = self._recipe, _answer(sample)
+    async def _taught(
+        self, sample: Sample, recipe: Recipe, hints: Sequence[Sequence[int]], own: NDArray[np.int64]
+    ) -> CloudTarget:
+        answer = _answer(sample)
         picks = recipe.per_token_hints and len(hints) > 1
         token = recipe.distillation == "token"
         exact = token and recipe.teacher_temperature == 1 and (picks or len(hints) == 1)
-        given = self._given(own)
+        given = self._given(recipe, own)
         selected = min(recipe.select_k, self._top_logprobs)
         count = selected if recipe.distillation == "select" else self._count
         top = 0 if exact or (given is not None and recipe.distillation != "full") else count
@@ -190,9 +195,8 @@ class TargetQueries:
         place = torch.from_numpy((ids == answer[:, None]).argmax(axis=-1))
         return CloudTarget(sampled=losses.sampled_logprobs(taught, place))
 
-    def _given(self, own: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    def _given(self, recipe: Recipe, own: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The tokens of the policy before the step that the teacher is asked about."""
-        recipe = self._recipe
         if recipe.distillation == "select":
             return None if recipe.select_from == "teacher" else own[:, : recipe.select_k]
         return own[:, : self._count] if _student(recipe) else None
@@ -251,6 +255,7 @@ def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -
     in a forward pass.
     """
     length = len(sample.response_ids)
+    recipe = target_recipe(terms, recipe)
     hints = hints_of(sample, recipe)
     picks = recipe.per_token_hints and len(hints) > 1
     # Where the teacher's tokens are compared, under several hints they are known after a first look, and asked about in
@@ -267,8 +272,17 @@ def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -
     return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in asked)
 
 
+def target_recipe(terms: frozenset[str], recipe: Recipe) -> Recipe:
+    """The recipe that describes the teacher's targets of a sample with these `terms`."""
+    if "imitate" not in terms:
+        return recipe
+    compared = recipe.distillation in ("full", "topk")
+    return recipe.replace(distillation="topk" if compared else "none", topk_from="teacher")
+
+
 def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
     """The number of the policy's likeliest tokens before the step that a term asks for at each position."""
+    recipe = target_recipe(terms, recipe)
     compared = not terms.isdisjoint(("kl_base", "entropy")) or ("distill" in terms and _student(recipe))
     return max(needs_old(sample, recipe), recipe.topk if compared else 0)
 

@@ -118,6 +118,9 @@ async def test_sent_tokens_are_counted_and_no_more_than_planned(world: World, ki
         sample(3, hints=0),
         sample(4, hints=2, origin="rehearsal"),
         anchor(5),
+        sample(6, hints=1, origin="demonstration", no_ratio="another prompt"),
+        sample(7, hints=2, origin="demonstration", no_ratio="another prompt"),
+        sample(8, hints=0, origin="revision", no_ratio="another prompt"),
     ]
     asked = Asked(world)
     objective = await asked.learn(samples, KINDS[kind], top_logprobs=20)
@@ -126,6 +129,25 @@ async def test_sent_tokens_are_counted_and_no_more_than_planned(world: World, ki
     assert objective.needs_live == bool(asked.live.asked or asked.trainings[1].asked)
     assert max(top_logprobs for _, top_logprobs, _ in asked.sampled) == objective.wanted_top_logprobs
     assert not any(chosen for _, _, chosen in asked.sampled), "the number of chosen tokens is bounded there"
+
+
+@pytest.mark.parametrize("distillation", ["none", "token", "select"])
+async def test_an_imitation_asks_no_teacher_where_no_distributions_are_compared(
+    world: World, distillation: str
+) -> None:
+    one = sample(1, hints=1, origin="demonstration", no_ratio="another prompt")
+    asked = Asked(world)
+    objective = await asked.learn([one], Recipe(distillation=distillation, teacher="live"), top_logprobs=20)
+    assert asked.tokens == objective.scored_tokens == objective.plan(1).scored == 0 and not objective.needs_live
+    assert [datum.targets.ndim for datum in objective.asked()] == [1], "one token in each place"
+    assert objective.longest == ([*one.prompt_ids, *one.response_ids], len(one.prompt_ids))
+
+
+async def test_an_imitation_compares_the_teachers_likeliest_tokens(world: World) -> None:
+    one = sample(1, hints=1, response=5, origin="demonstration", no_ratio="another prompt")
+    found = await target(world, one, Recipe(topk=6), top_logprobs=VOCABULARY)
+    assert found.ids is not None
+    assert found.ids.tolist() == log_probs(world.base, one.hinted_prompts[0], one).topk(6).indices.tolist()
 
 
 async def test_no_more_likeliest_tokens_are_asked_for_than_are_reported(world: World) -> None:

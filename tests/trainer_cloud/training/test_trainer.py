@@ -318,6 +318,21 @@ async def test_a_provider_without_likeliest_tokens_says_which_methods_work(
     assert provider.updates == 0
 
 
+@pytest.mark.parametrize("top_logprobs", [0, 1000])
+async def test_answers_of_others_are_imitated(
+    policy: Path, provider: TorchProvider, tmp_path: Path, top_logprobs: int
+) -> None:
+    provider.most_top_logprobs = top_logprobs
+    trainer = build(policy, provider, tmp_path / "data")
+    recipe = Recipe(topk=7, epochs=1) if top_logprobs else RECIPE.replace(epochs=1)
+    shown = [
+        sample(3, hints=1, origin="demonstration", no_ratio="another prompt"),
+        sample(4, hints=0, origin="revision", no_ratio="another prompt"),
+    ]
+    losses = [(await trainer.step(shown, recipe)).metrics["loss/imitate"] for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2] > 0
+
+
 async def test_closing_lets_go_of_everything(policy: Path, provider: TorchProvider, tmp_path: Path) -> None:
     trainer = build(policy, provider, tmp_path / "data")
     await trainer.step(ONE, RECIPE)
