@@ -192,20 +192,20 @@ class Chain:
 
     def after(self, index: int) -> NextWords:
         """The words after the step at `index`, up to the next answer: a person's if there are any, else all tool
-        results, else an environment's in the user's role. Answers to feedback alone are skipped.
+        results, else an environment's in the user's role. Answers to feedback or notices alone are skipped.
         """
         persons: list[str] = []
         tools: list[str] = []
         results: list[ToolResult] = []
         observations: list[str] = []
         commands: list[Speech] = []
-        aside = feedback = False  # within what answers feedback; feedback is all that was said since
+        aside = passing = False  # within what answers feedback or a notice; these are all that was said since
         alone = True
         for step in self.steps[index + 1 :]:
             if step.skipped:
                 continue
             if step.role == "assistant":
-                if not (aside or (feedback and alone)):
+                if not (aside or (passing and alone)):
                     break
                 aside = True
             elif step.role == "tool":
@@ -215,8 +215,8 @@ class Chain:
                         results.append(msgspec.structs.replace(step.result, start=start))
                     tools.append(step.text)
                     alone = False
-            elif _is_feedback(step):
-                feedback = True
+            elif _is_feedback(step) or (step.speech is not None and step.speech.speaker == "notice"):
+                passing = True
             else:
                 aside = alone = False
             if step.speech is None:

@@ -73,7 +73,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def last_speech(self) -> Speech | None:
         """The last user message that is not floating context."""
-        return next((speech for speech in reversed(self.speeches) if speech.speaker != "context"), None)
+        return next((speech for speech in reversed(self.speeches) if speech.speaker != "context" or speech.sent), None)
 
     @cached_property
     def last_text(self) -> str:
@@ -81,14 +81,14 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         closing = self.messages[-1] if len(self.messages) > 1 else None
         if closing is not None and closing["role"] == "system" and not self.has_tools and text_of(closing):
             return text_of(closing)
-        return self.last_speech.text if self.last_speech is not None else ""
+        return self.last_speech.evidence if self.last_speech is not None else ""
 
     @property
     def asked(self) -> list[str]:
         """The texts that may hold an order: the last one, and where nothing was answered yet all user messages."""
         if any(message["role"] in ("assistant", "tool") for message in self.messages):
             return [self.last_text]
-        return [self.last_text, *(speech.text for speech in self.speeches)]
+        return [self.last_text, *(speech.evidence for speech in self.speeches)]
 
     @cached_property
     def instructions(self) -> list[str]:

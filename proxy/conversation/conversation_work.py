@@ -131,7 +131,7 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
 
 
 def continues(text: str) -> bool:
-    """A program has the agent continue: after a compaction, after an answer that was cut off. A person says "continue"."""
+    """A program has the agent continue, after a compaction or a cut-off answer. A person says "continue"."""
     return "continu" in text[:2000].lower() and len(text) > 40 and bool(_CONTINUES.search(text, 0, 2000))
 
 
