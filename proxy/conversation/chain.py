@@ -34,7 +34,7 @@ from openclaw_rl.shared.records import Message, Role, ToolResult
 ROOT = bytes(16)
 _PASSING = ("context", "announcement")
 """Speakers whose messages OpenClaw does not keep in its history."""
-_BETWEEN = "\n\n"
+BETWEEN = "\n\n"
 """Stands between the messages that are one next state."""
 _SPACE = b" \t\n\r\v\f"
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
@@ -80,13 +80,14 @@ class Place(msgspec.Struct, frozen=True):
 
 class NextWords(msgspec.Struct, frozen=True):
     """The messages right after an answer: role and text of the next state (`None`: there is none), typed commands, and
-    the tool results in the text.
+    the tool results or the `persons`' messages in the text.
     """
 
     role: Role | None
     text: str
     commands: tuple[Speech, ...] = ()
     results: tuple[ToolResult, ...] = ()
+    persons: tuple[str, ...] = ()
 
 
 class Chain:
@@ -211,7 +212,7 @@ class Chain:
             elif step.role == "tool":
                 if not aside:
                     if step.result is not None:
-                        start = sum(map(len, tools)) + len(_BETWEEN) * len(tools)
+                        start = sum(map(len, tools)) + len(BETWEEN) * len(tools)
                         results.append(msgspec.structs.replace(step.result, start=start))
                     tools.append(step.text)
                     alone = False
@@ -228,8 +229,8 @@ class Chain:
             elif step.speech.speaker == "command":
                 commands.append(step.speech)
         role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
-        text = _BETWEEN.join(persons or tools or observations)
-        return NextWords(role, text, tuple(commands), tuple(results) if role == "tool" else ())
+        text = BETWEEN.join(persons or tools or observations)
+        return NextWords(role, text, tuple(commands), tuple(results) if role == "tool" else (), tuple(persons))
 
     def _push(self, message: Message) -> ChainStep:
         role = message["role"]

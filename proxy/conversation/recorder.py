@@ -13,14 +13,14 @@ import msgspec
 from cachetools import LRUCache
 
 from openclaw_rl.proxy.conversation.bridge import Written
+from openclaw_rl.proxy.conversation.chain import BETWEEN, NextWords
 from openclaw_rl.proxy.conversation.openclaw import ChannelReaction
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
 from openclaw_rl.proxy.conversation.speaker import command_score
-from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Opening, TurnRef
-from openclaw_rl.shared.records import Feedback, NextState, Turn
+from openclaw_rl.shared.records import AGENT, Feedback, NextState, Turn
 
 _REMEMBERED = 10_000
 """Feedback that was added; sessions that were deleted, of which requests may still be answered."""
@@ -31,9 +31,10 @@ EXTENSION = "extension"
 class Reactions:
     """Writes next states and feedback that come with ordinary requests."""
 
-    def __init__(self, journal: AsyncJournal, tree: Tree, metrics: Metrics) -> None:
+    def __init__(self, journal: AsyncJournal, conversations: Conversations, metrics: Metrics) -> None:
         self._journal = journal
-        self._tree = tree
+        self._tree = conversations.tree
+        self._texts = conversations.texts
         self._metrics = metrics
         self._given: LRUCache[str, None] = LRUCache(_REMEMBERED)
 
@@ -68,23 +69,30 @@ class Reactions:
             await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text, *before)
         if words.role is None or parent.settled:
             return
-        state = NextState(
-            turn_id=parent.turn_id,
-            role=words.role,
-            text=words.text,
-            next_turn_id=placement.turn_id,
-            results=words.results,
-        )
+        state = await self._state(parent, words, placement.turn_id)
         try:
-            first = await self._journal.settle(state)
+            settled = await self._journal.settle(state, placement.frame)
         except JournalError:
             if await self._journal.turn(parent.turn_id) is not None:
                 raise
             self._tree.forget(parent.session_id)  # it was deleted in the meantime
             return
-        self._tree.settle(parent)
-        if first:
-            self._metrics.settled.labels(words.role).inc()
+        if settled != "weak":
+            self._tree.settle(parent)
+        if settled:
+            self._metrics.settled.labels(state.role).inc()
+
+    async def _state(self, parent: TurnRef, words: NextWords, turn_id: str) -> NextState:
+        """The next state of the parent. An answer of ours in the user's role is another agent's."""
+        role, text, source = words.role or "user", words.text, "turn"
+        others = [one for one in words.persons if await self._texts.holds(one)]
+        if others:
+            persons = [one for one in words.persons if one not in others]
+            role, source = ("user", "turn") if persons else ("environment", AGENT)
+            text = BETWEEN.join(persons or others)
+        return NextState(
+            turn_id=parent.turn_id, role=role, text=text, source=source, next_turn_id=turn_id, results=words.results
+        )
 
     async def _feedback(self, about: TurnRef, score: float, text: str, source: str, *identity: str) -> None:
         """Add feedback once, however often requests repeat it; not if the same feedback came another way."""
@@ -144,7 +152,7 @@ class Recorder:
     def __init__(self, journal: AsyncJournal, conversations: Conversations, metrics: Metrics, policy: str) -> None:
         self._journal = journal
         self._conversations = conversations
-        self._reactions = Reactions(journal, conversations.tree, metrics)
+        self._reactions = Reactions(journal, conversations, metrics)
         self._metrics = metrics
         self._deletions = 0
         self._deleted: LRUCache[str, int] = LRUCache(_REMEMBERED)

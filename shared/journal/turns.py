@@ -12,6 +12,7 @@ from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
+from openclaw_rl.shared.messages.normalize import assistant_message
 from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
@@ -156,6 +157,17 @@ def find_turn(connection: Connection, turn_id: str) -> Turn | None:
     """The turn as it was recorded: ids as `array('I')`, logprobs as `array('f')`, messages and tools as lists."""
     row = connection.value("SELECT id FROM turns WHERE turn_id = ?", turn_id)
     return None if row is None else read_turn(connection, row)
+
+
+def was_sampled(connection: Connection, texts: Sequence[str]) -> bool:
+    """True if one of these texts, without calls or reasoning, was the answer of a turn."""
+    digests = [encoding.digest(encoding.encode(assistant_message(text))) for text in texts]
+    return any(
+        connection.value(
+            "SELECT 1 FROM blobs JOIN turn_blobs ON blob = blobs.id WHERE digest = ? AND position = ?", digest, _ANSWER
+        )
+        for digest in digests
+    )
 
 
 def turn_row(connection: Connection, turn_id: str) -> int:

@@ -33,7 +33,7 @@ from openclaw_rl.learner.judge.rules import (
 from openclaw_rl.learner.judge.rules.form import READER
 from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
 from openclaw_rl.learner.judge.tool_results import next_state_failed
-from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 
 VERSION = "rules-v6"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
@@ -143,6 +143,8 @@ class RuleJudge:
         """One vote by rules. A tool result never gives a hint."""
         if next_state.role == "user":
             reading = read_message(next_state.text, answer=str(turn.answer.get("content") or ""))
+        elif next_state.source == AGENT:
+            reading = Reading(0.0, None, "another agent spoke")
         else:
             failed = next_state_failed(turn, next_state)
             reading = Reading(-1.0 if failed else 1.0, None, "the tool failed" if failed else "the tool worked")

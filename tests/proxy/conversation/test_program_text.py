@@ -16,8 +16,8 @@ def heard(text: str) -> Speech:
 
 WORDS = "That is wrong, count again."
 RULES = (
-    "# *SEARCH/REPLACE block* Rules:\n\nEvery *SEARCH/REPLACE block* must use this format:\n1. The file path alone on a "
-    "line\nONLY EVER RETURN CODE IN A *SEARCH/REPLACE BLOCK*!"
+    "# *SEARCH/REPLACE block* Rules:\n\nEvery *SEARCH/REPLACE block* must use this format:\n1. The file path "
+    "alone on a line\nONLY EVER RETURN CODE IN A *SEARCH/REPLACE BLOCK*!"
 )
 
 
