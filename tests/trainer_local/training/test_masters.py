@@ -18,7 +18,9 @@ from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.models import weights
+from openclaw_rl.trainer_local.training.batching import row
 from openclaw_rl.trainer_local.training.masters import Masters
+from openclaw_rl.trainer_local.training.recompute import recomputing
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
 from tests.trainer_local.moved import Moved, move
 from tests.trainer_local.tiny import anchor, sample, settings
@@ -183,18 +185,15 @@ async def test_checkpoints_of_both_precisions_are_the_same_kind(moved: Moved, tm
 
 
 @BOTH
-async def test_a_step_multiplies_nothing_in_single_precision(moved: Moved, lora: bool) -> None:
-    trainer = half(moved, lora=lora, merge_prefixes=False)
-    done: list[PrecisionCount] = []
-
-    def counted() -> None:
-        with PrecisionCount() as count:
-            trainer._guarded_step(BATCH, RECIPE)
-        done.append(count)
-
-    await trainer._run(counted)
+@pytest.mark.parametrize("recompute", [True, False])
+async def test_a_pass_multiplies_nothing_in_single_precision_up_to_the_head(
+    moved: Moved, lora: bool, recompute: bool
+) -> None:
+    trainer = half(moved, lora=lora, recompute=recompute)
+    ids = torch.tensor([sample(1, prompt=30).prompt_ids])
+    with PrecisionCount() as count, recomputing(trainer._recomputed_for([row(range(2, 9), [3])])):
+        trainer._weights.plain.model(input_ids=ids, use_cache=False).last_hidden_state.sum().backward()
     await trainer.close()
-    (count,) = done
     assert set(count.operations) == {torch.bfloat16}
 
 
