@@ -21,7 +21,7 @@ def provenance(command: str) -> dict[str, Any]:
     return {
         "command": command,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": _commit(),
+        "commit": commit(),
         "machine": {
             "processor": _processor(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -57,7 +57,8 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """The commit of the running code; `None` outside a checkout."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=10

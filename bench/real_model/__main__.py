@@ -6,18 +6,22 @@ Each person has a wish that a program can check: no lists and no bold, at most t
 arms: `trained` with the defaults for a model of this size; `control` without training, asked again at each stop;
 `placebo`, whose person complains by chance about something else, until 24. Held-out questions are asked after 0, 24 and
 64 interactions, and what the model knew before. `--published` adds what the published recipes reach at what cost, for
-one person and seed. Every finished cell is cached: an interrupted run continues. `--missing` reports the finished cells
-without running others.
+one person and seed. Every finished cell is cached: an interrupted run continues. The file of `--save` has all cells: a
+later run that saves there continues from them, on another machine too. `--missing` reports the finished cells without
+running others.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from bench import program
 from bench.learning.cache import Cache, run_all
@@ -30,6 +34,9 @@ from openclaw_rl.shared.errors import ConfigError
 CACHE = Path(".cache/real_model")
 COMMON: dict[str, Any] = {"judge": "rules", "guard": False}
 """Settings of every cell. The guard, which only rejects versions, would take a third of the time."""
+
+CELLS = "cells"
+"""The key of the cells in a saved result."""
 
 LONGEST = {"placebo": STOPS[1]}
 """Interactions after which an arm ends early: the placebo at the stop that the goal is set for."""
@@ -84,6 +91,9 @@ def measure(options: argparse.Namespace) -> None:
             for name in PUBLISHED
         ]
     cache = Cache(options.cache, RealModelResult)
+    for result in saved_cells(options.save) if options.save else ():
+        if cache.get(result.cell) is None:
+            cache.put(result.cell, result)
     if options.missing:
         results = [found for found in map(cache.get, cells) if found is not None]
     else:
@@ -91,21 +101,33 @@ def measure(options: argparse.Namespace) -> None:
     if not results:
         raise ConfigError(f"no finished cell in {options.cache}: run without --missing")
     found, seeds = report.arms(results), len({result.cell.seed for result in results})
-    doubts = report.warnings(found)
-    result: dict[str, Any] = {
+    doubts = report.warnings(found) + report.mixed_code(results)
+    saved: dict[str, Any] = {
         "model": "SmolLM2-135M-Instruct",
         "seeds": seeds,
         "arms": found,
         "warnings": doubts,
+        CELLS: msgspec.to_builtins(results),
     }
     title = f"SmolLM2-135M-Instruct, {seeds} seed(s), 95 % intervals, held-out questions"
     if options.save:
         picture = options.save.with_suffix(".png")
         report.draw(picture, results, title)
-        result["curve"] = picture.name
-    program.report(options, title, report.COLUMNS, report.rows(found), result)
+        saved["curve"] = picture.name
+    program.report(options, title, report.COLUMNS, report.rows(found), saved)
     for line in doubts:
         program.log.print(f"warning: {line}", highlight=False)
+
+
+def saved_cells(file: Path) -> list[RealModelResult]:
+    """The cells of a saved result; none if the file is missing or older than this. Raises `ConfigError`."""
+    try:
+        found = json.loads(file.read_bytes())
+        return msgspec.convert(found.get(CELLS, []), list[RealModelResult])
+    except FileNotFoundError:
+        return []
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(f"{file} is no result of this benchmark: {error}; give another file to --save") from error
 
 
 def settings_of(arm: str, own: dict[str, Any]) -> dict[str, Any]:

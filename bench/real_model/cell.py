@@ -60,6 +60,7 @@ class RealModelPoint(msgspec.Struct, frozen=True, kw_only=True):
 class RealModelResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a cell. `known` counts the questions that the base answered rightly, `versions` versions by state;
     `cpu_seconds` are those of talking and learning, `steps` the seconds of each step, `metrics` those of the last one.
+    `commit` is the state of the code that ran.
     """
 
     cell: RealModelCell
@@ -72,6 +73,7 @@ class RealModelResult(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[float] = []
     metrics: dict[str, float] = {}
     late: int = 0
+    commit: str = ""
 
     def at(self, interactions: int) -> RealModelPoint | None:
         """The point after `interactions`, if any."""

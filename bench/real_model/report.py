@@ -76,6 +76,12 @@ def warnings(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def mixed_code(results: Sequence[RealModelResult]) -> list[str]:
+    """A line if the cells come from more than one state of the code."""
+    commits = sorted({result.commit[:8] or "unknown" for result in results})
+    return [f"the cells come from {len(commits)} states of the code: {', '.join(commits)}"] if len(commits) > 1 else []
+
+
 def rows(found: Mapping[str, Any]) -> list[list[str]]:
     """One table row per arm and person; knowledge and the like at the last stop."""
     lines = []

@@ -22,6 +22,7 @@ from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.personas import take
 from openclaw_rl.evaluation.probe import probe
+from openclaw_rl.evaluation.provenance import commit
 from openclaw_rl.shared.gather import gather
 
 CONCURRENCY = 32
@@ -99,6 +100,7 @@ class _Run:
             steps=[round(one["metrics"]["seconds"], 1) for one in made if "seconds" in one.get("metrics", {})],
             metrics=made[-1].get("metrics", {}) if made else {},
             late=late,
+            commit=commit() or "",
         )
 
     async def _probe(self, stop: int) -> None:

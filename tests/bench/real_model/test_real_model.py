@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from bench.learning.cache import Cache
@@ -171,3 +173,36 @@ def test_the_command_says_what_to_do(
     monkeypatch.setattr(sys, "argv", ["real_model", *flags])
     assert command.main() == 1
     assert message in capsys.readouterr().err
+
+
+def test_a_saved_result_is_continued_from_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = result("control", "plain", 1, {0: 0.1}), result("control", "brief", 1, {0: 0.2})
+    saved = tmp_path / "real_model.json"
+
+    def save(folder: str, *results: RealModelResult) -> dict[str, Any]:
+        cache = Cache(tmp_path / folder, RealModelResult)
+        for one in results:
+            cache.put(one.cell, one)
+        arguments = ["--missing", "--cache", str(cache.folder), "--save", str(saved)]
+        monkeypatch.setattr(sys, "argv", ["real_model", *arguments])
+        assert command.main() == 0
+        found: dict[str, Any] = json.loads(saved.read_bytes())
+        return found
+
+    assert list(save("one machine", first)["arms"]["control"]) == ["plain"]
+    assert set(save("another machine", second)["arms"]["control"]) == {"plain", "brief"}
+    assert command.saved_cells(saved) == [first, second]
+    saved.write_text("[]")
+    monkeypatch.setattr(sys, "argv", ["real_model", "--missing", "--save", str(saved)])
+    assert command.main() == 1
+    assert "give another file to --save" in capsys.readouterr().err
+    assert command.saved_cells(tmp_path / "nothing.json") == []
+
+
+def test_cells_of_more_than_one_state_of_the_code_are_warned_about() -> None:
+    one = result("control", "plain", 1, {0: 0.1})
+    old, new = (msgspec.structs.replace(one, commit=name * 10) for name in ("a", "b"))
+    assert report.mixed_code([old, old]) == []
+    assert report.mixed_code([new, old]) == ["the cells come from 2 states of the code: aaaaaaaa, bbbbbbbb"]
