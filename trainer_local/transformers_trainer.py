@@ -28,6 +28,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_local.models.device import available_cores, choose_device, cpu_threads
+from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.models.weights import Weights
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
@@ -71,6 +72,7 @@ class TransformersTrainer:
         self._settings = settings
         self._device = choose_device(settings.engine.device)
         chosen = dtype or (torch.float32 if self._device.type == "cpu" else torch.bfloat16)
+        limit = first_limit(settings, "transformers", self._device, layers=1)  # all of them, or none
         with random_state(self._device, settings.learning.seed):
             self._weights = Weights(settings, self._device, chosen)
             self._random_state: Mapping[str, Tensor] = read_random_state(self._device)
@@ -80,8 +82,8 @@ class TransformersTrainer:
         self._config = self._weights.plain.config.get_text_config()
         self._cpu_threads = available_cores() if int(self._config.hidden_size) >= WIDE else 1
         recompute = settings.learning.recompute
-        self._recomputes_all = settings.learning.recomputes(on_gpu=self._device.type == "cuda")
         self._recomputed = recomputed_layers(self._weights.plain, needed=recompute is True) if recompute else []
+        self._limit = limit if self._recomputed else MemoryLimit()
         if settings.learning.custom_loss:
             load_loss(settings.learning.custom_loss)
         self._initial = self._weights.snapshot()
@@ -89,7 +91,6 @@ class TransformersTrainer:
         self._optimizer = self._new_optimizer()
         self._average: Mapping[str, Tensor] | None = None
         self._step = 0
-        self._limit = MemoryLimit()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def obstacle(self) -> str:
@@ -146,7 +147,8 @@ class TransformersTrainer:
         longest = max((row.length for row in rows), default=0)
         layers, hidden = int(self._config.num_hidden_layers), int(self._config.hidden_size)
         large = longest * layers * hidden * ACTIVATION_BYTES > CPU_ACTIVATION_BYTES
-        return self._recomputed if self._recomputes_all or large else ()
+        automatic = self._settings.learning.recompute == "auto" and self._device.type == "cpu"
+        return self._recomputed if self._limit.recomputed or (automatic and large) else ()
 
     def _fitting_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         """A step in passes that fit in memory. Raises `TrainerOutOfMemory` where smaller ones do not help."""

@@ -141,13 +141,21 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
 
 
 def training(
-    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1
+    settings: Settings,
+    shape: ModelShape,
+    trainer: str,
+    tensor_parallel: int,
+    ranks: int = 1,
+    *,
+    recomputed: int | None = None,
 ) -> list[MemoryPart]:
-    """Parts of the trainer on each of its GPUs, `ranks` in all."""
+    """Parts of the trainer on each of its GPUs, `ranks` in all, if `recomputed` layers recompute their activations
+    (`None`: all that the settings allow).
+    """
     learning, tokens = settings.learning, longest(settings, shape, trainer)
     shorter = "max_sample_tokens" if tokens > learning.micro_batch_tokens else "micro_batch_tokens"
     hint = f"a smaller {shorter} (now {settings.value(shorter)})"
-    recompute = hint if learning.recomputes(on_gpu=True) else "recompute = true"
+    recompute = "recompute = auto" if learning.recompute is False else hint
     with_base = bool(learning.custom_loss) or learning.kl_base > 0
     teacher = learning.method != "binary" or with_base
     copies = LOGIT_COPIES["sampled" if learning.method in SAMPLED and not with_base else "distributions"]
@@ -157,7 +165,7 @@ def training(
         answers = min(tokens, max(min(settings.serve.max_output_tokens, ANSWER), LOGIT_BYTES // logit))
     elif teacher:
         answers = min(answers, TARGET_BYTES // logit)
-    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel)
+    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed)
     what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
     if learning.lora:
         trained = "a larger tensor_parallel" if trainer == "megatron" else ""
@@ -178,6 +186,19 @@ def training(
     return [part for part in parts if part.bytes]
 
 
+def layers_to_recompute(
+    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1, *, room: int
+) -> int:
+    """The smallest number of layers that have to recompute their activations so that a step fits in `room` bytes; all
+    if it does not fit even then. The transformers trainer recomputes all or none.
+    """
+    for layers in range(shape.layers) if trainer == "megatron" else (0,):
+        parts = training(settings, shape, trainer, tensor_parallel, ranks, recomputed=layers)
+        if total(during_step(parts)) <= room:
+            return layers
+    return shape.layers
+
+
 def longest(settings: Settings, shape: ModelShape, trainer: str) -> int:
     """Maximum tokens of one forward pass: a micro batch, or one turn that is longer. The Megatron-core trainer packs up
     to a micro batch next to such a turn (`trainer_local.megatron.forward.budget`).
@@ -188,10 +209,15 @@ def longest(settings: Settings, shape: ModelShape, trainer: str) -> int:
     return turn + (settings.learning.micro_batch_tokens if trainer == "megatron" else 0)
 
 
-def activations(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int) -> int:
-    """Bytes saved for the backward pass: of all layers, or with recompute their inputs and one layer (Chen et al.,
-    arXiv 1604.06174); and one layer's gradients. Hidden states are whole on every GPU.
+def activations(
+    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, recomputed: int | None = None
+) -> int:
+    """Bytes saved for the backward pass: all of the layers that keep theirs, and the inputs of the `recomputed` ones
+    (Chen et al., arXiv 1604.06174; `None`: all layers unless `recompute = false`); and one layer, whose gradients are
+    computed. Hidden states are whole on every GPU.
     """
+    if recomputed is None:
+        recomputed = 0 if settings.learning.recompute is False else shape.layers
     saved = SAVED[trainer, settings.learning.lora]
     cut = saved.queries * shape.heads * shape.head + saved.keys * shape.groups * shape.head
     cut += PER_HEAD * (shape.heads + shape.groups / 2)
@@ -204,8 +230,8 @@ def activations(settings: Settings, shape: ModelShape, trainer: str, tensor_para
     if settings.learning.lora:
         inside = sum(shape.chosen if one.count > shape.layers else 1 for one in shape.projections)
         layer += (HALF if trainer == "transformers" else SINGLE) * settings.learning.lora_rank * inside
-    kept = HALF * shape.hidden if settings.learning.recomputes(on_gpu=True) else layer
-    return int(longest(settings, shape, trainer) * (shape.layers * kept + layer))
+    kept = recomputed * HALF * shape.hidden + (shape.layers - recomputed) * layer
+    return int(longest(settings, shape, trainer) * (kept + layer))
 
 
 def _part(what: str, size: float, *, step: bool = False, host: bool = False, hint: str = "") -> MemoryPart:

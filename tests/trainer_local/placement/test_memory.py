@@ -189,13 +189,31 @@ def test_recompute_and_tensor_parallelism_make_activations_smaller() -> None:
     ways: tuple[dict[str, Any], ...] = ({}, {"recompute": True}, {"parallel": 4})
     plain, recomputed, shared = (parts(**{"recompute": False, **changes})["activations"].bytes for changes in ways)
     assert recomputed < plain / 10 and shared < plain / 2
-    assert parts()["activations"].bytes == recomputed, "a GPU's trainer recomputes by default"
+    assert parts()["activations"].bytes == recomputed, "a plan counts on recomputing all that may be"
 
 
-def test_recomputing_of_activations_follows_from_the_device_unless_it_is_set() -> None:
-    for said, on_gpu, on_cpu in (("auto", True, False), ("true", True, True), ("false", False, False)):
-        chosen = Settings.model_validate({"recompute": said})
-        assert (chosen.learning.recomputes(on_gpu=True), chosen.learning.recomputes(on_gpu=False)) == (on_gpu, on_cpu)
+@pytest.mark.parametrize("tokens", [4096, 8192, 20480])
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-4B", "Qwen/Qwen3-8B"])
+def test_as_few_layers_recompute_as_the_memory_allows(model: str, tokens: int) -> None:
+    mine, shape = settings(model=model, micro_batch_tokens=tokens, max_sample_tokens=tokens), known(model)
+
+    def need(layers: int) -> int:
+        return memory.total(memory.during_step(memory.training(mine, shape, "megatron", 1, recomputed=layers)))
+
+    def fewest(gib: float, trainer: str = "megatron") -> int:
+        return memory.layers_to_recompute(mine, shape, trainer, 1, room=int(gib * GIB))
+
+    for gib in range(8, 200, 4):
+        layers = fewest(gib)
+        assert layers >= fewest(gib + 4), "more memory, fewer layers"
+        assert need(layers) <= gib * GIB or layers == shape.layers
+        assert layers == 0 or need(layers - 1) > gib * GIB
+        assert fewest(gib, "transformers") in (0, shape.layers)
+    assert fewest(1) == fewest(1, "transformers") == shape.layers and fewest(1000) == fewest(1000, "transformers") == 0
+    assert 0 < fewest((need(0) + need(shape.layers)) / 2 / GIB) < shape.layers
+
+
+def test_recompute_is_read_from_every_source() -> None:
     flags = {"--recompute": "true", "--no-recompute": "false", "--recompute auto": "auto", "--recompute=auto": "auto"}
     for line, said in flags.items():
         assert parse_flags([*line.split(), "--lora"]) == {"recompute": said, "lora": "true"}
