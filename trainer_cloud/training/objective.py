@@ -33,6 +33,7 @@ from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
@@ -104,8 +105,6 @@ class CloudObjective:
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
-        self.scored_tokens = self.cached_tokens = 0
-        """Tokens that `learn_targets` has sent to be scored, and those of them that the provider had in its cache."""
         self._goal: float | None = None
         self._sent: list[int] = []
 
@@ -143,19 +142,19 @@ class CloudObjective:
         return TokenPlan.for_step(self._samples, self._terms, self._recipe, updates)
 
     async def learn_targets(
-        self, teacher: Scorer | None, base: Scorer, live: Scorer | None, *, top_logprobs: int
+        self, teacher: Scorer | None, base: Scorer, live: Scorer | None, *, top_logprobs: int, bill: Bill
     ) -> None:
-        """Ask for everything that must be known before the step. `teacher` as the recipe has it and `live`, the policy
-        before the step, may be `None` where they are the base. The provider reports `top_logprobs` likeliest tokens.
+        """Ask for everything that must be known before the step, on the bill. `teacher` as the recipe has it and
+        `live`, the policy before the step, may be `None` where they are the base. The provider reports `top_logprobs`
+        likeliest tokens.
         """
         _check(unsupported(self._recipe, top_logprobs))
         if self._batch.metrics.sizes["anchor"] and not top_logprobs:
             raise TrainerError(f"an anchor {no_top_logprobs()}: set anchors = 0; nothing was sent")
-        queries = TargetQueries(self._recipe, teacher=teacher, base=base, live=live, top_logprobs=top_logprobs)
-        try:
-            self._targets = await queries.targets(self._samples, self._terms)
-        finally:
-            self.scored_tokens, self.cached_tokens = queries.tokens, queries.cached
+        queries = TargetQueries(
+            self._recipe, teacher=teacher, base=base, live=live, top_logprobs=top_logprobs, bill=bill
+        )
+        self._targets = await queries.targets(self._samples, self._terms)
         self._asked = [self._datum(index) for index in range(len(self._samples))]
         distances = [
             losses.reverse_kl(target.untaught, target.taught)

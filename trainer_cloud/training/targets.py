@@ -43,6 +43,7 @@ from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
 from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import Scored
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
@@ -100,12 +101,17 @@ class View:
 
 
 class TargetQueries:
-    """Asks about the answers of one batch. `tokens`: how many were sent to be scored, `cached`: how many of them the
-    provider had in its cache. `None` for teacher or policy is the base.
-    """
+    """Asks about the answers of one batch, on a bill. `None` for teacher or policy is the base."""
 
     def __init__(
-        self, recipe: Recipe, *, teacher: Scorer | None, base: Scorer, live: Scorer | None, top_logprobs: int
+        self,
+        recipe: Recipe,
+        *,
+        teacher: Scorer | None,
+        base: Scorer,
+        live: Scorer | None,
+        top_logprobs: int,
+        bill: Bill,
     ) -> None:
         self._recipe = recipe
         self._teacher = teacher or base
@@ -113,7 +119,7 @@ class TargetQueries:
         self._live = live or base
         self._count = min(recipe.topk, top_logprobs)
         self._top_logprobs = top_logprobs
-        self.tokens = self.cached = 0
+        self._bill = bill
 
     async def targets(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]]) -> list[CloudTarget]:
         """For each sample what its `terms` need."""
@@ -219,9 +225,7 @@ class TargetQueries:
         chosen: NDArray[np.int64] | None = None,
     ) -> View:
         text = [int(token) for part in (prompt, sample.response_ids) for token in part]
-        self.tokens += len(text) * (2 if top_logprobs and chosen is not None else 1)
-        scored = await scorer.score(text, len(prompt), top_logprobs=top_logprobs, chosen=chosen)
-        self.cached += scored.cached
+        scored = await scorer.score(text, len(prompt), self._bill, top_logprobs=top_logprobs, chosen=chosen)
         return await asyncio.to_thread(_read, scored, sample, top_logprobs, chosen)
 
 
