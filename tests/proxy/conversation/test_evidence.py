@@ -1,4 +1,4 @@
-"""Which request is a reaction: one of the conversation itself is stronger evidence than one with another frame."""
+"""Prefer a request of the conversation itself, as evidence of a reaction, to one with another frame."""
 
 from __future__ import annotations
 
