@@ -43,6 +43,8 @@ _STATUSES = frozenset(["status", "statuscode", "httpstatus", "httpstatuscode", "
 _ERRORS = frozenset(["error", "errormessage", "exception"])
 _INNER = frozenset(["metadata", "meta", "result", "details", "structuredcontent"])
 """Fields whose object says how the tool ended, where the outer one does not."""
+_SOURCES = frozenset(["path", "file", "filename", "file_path", "filePath", "url", "uri", "title"])
+"""Fields of an object that holds a text from somewhere."""
 _BAD_STATUS = frozenset(
     [
         "error",
@@ -78,10 +80,10 @@ def _line(*beginnings: str) -> re.Pattern[str]:
 _ERROR_LINE = _line(r"[\W_]{0,6}(?:\w+ ){0,4}?(?:error|exception|failure)\b[^:\n]{0,12}:\s*(?P<what>[^\n]*)$")
 _REPORT = _line(
     # an error, by its name
-    r"[\W_]{0,6}[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)",
-    r"[\W_]{0,6}(?:[\w-]+ ){0,4}(?:error|exception|failure)\b\s*(?:[:!>(\]]|-?\d|$)",
-    r"[\W_]{0,6}error (?:while|when|during|executing|calling|running|invoking|reading|writing|in|at|from|occurred)\b",
-    r"traceback \(most recent call last\)|(?:fatal|panic)\b\s*:|\d+ validation errors? for\b",
+    r"[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)",
+    r"(?:[\w-]+ ){0,4}(?:error|exception|failure)\b\s*(?:[:!>(\]]|-?\d|$)",
+    r"error (?:while|when|during|executing|calling|running|invoking|reading|writing|in|at|from|occurred)\b",
+    r"<[\w-]*error>|traceback \(most recent call last\)|(?:fatal|panic)\b\s*:|\d+ validation errors? for\b",
     r"E(?:NOENT|ACCES|ISDIR|EXIST|PERM|CONNREFUSED|TIMEDOUT|NOTFOUND|NOTDIR|CONNRESET)\b",
     r"HTTP(?:/\d\S*)?(?: error| status)?:? ?[45]\d\d\b|(?:status(?: code)?:? )?[45]\d\d (?:[A-Z][a-z]+ ?)+(?:[:.(]|$)",
     # what was not possible
@@ -89,9 +91,10 @@ _REPORT = _line(
     r"(?:invalid|unknown|unrecognized|unsupported|missing|ambiguous|malformed|unexpected) (?:required )?"
     r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target)s?\b",
     r"(?:no such|not a valid)\b|[^\n.:]{0,60} (?:is not (?:a valid|recognized)|does(?: not|n't) exist|is required)\b",
-    r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url)\b[^\n:]{0,80}"
-    r"\b(?:not found|does not exist|not available|timed out|failed)\b",
+    r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url|request|search|query|task)"
+    r"\b[^\n:]{0,80}\b(?:not found|does not exist|not available|timed out|failed)\b",
     r"[\w ,'\"-]{0,60}\b(?:timed out|time-?out exceeded|(?:aborted|killed) by signal|segmentation fault)\b",
+    r"(?:string|text|pattern|old[_ ]?(?:string|text|str)|match)\b[^\n:]{0,60}\bnot (?:be )?found\b",
     r"[^\n]{0,60}\bmust be unique\b|found \d+ (?:occurrences|matches) of\b",
     r"[^\n]{0,80}\b(?:beyond|past) (?:the )?end of (?:the )?file\b|[\w.-]{1,40} is not available right now\b",
     # what the model wrote wrongly
@@ -104,15 +107,17 @@ _REPORT = _line(
     r"(?:tool (?:use|call|execution)|command|request) (?:was )?(?:rejected|declined|denied|cancell?ed|aborted)\b",
 )
 """The first line of a result that reports a failure."""
+_DECORATION = re.compile(r"^(?:\s*<[\w-]+>)?[\W_]{0,8}")
+"""A tag or signs before the report's words."""
 _ENDING = _line(
     # an exception, as interpreters print it
     r"traceback \(most recent call last\)|[\w.]*(?:Error|Exception|KeyboardInterrupt)\b(?::|$)",
     # how programs and shells say it
-    r"(?:fatal|error|panic|npm err!|npm error|err!)\s*(?::|!|\[\w+\]| )|error\[\w+\]:|make(?:\[\d+\])?: \*\*\*",
+    r"(?:fatal|error|panic)\s*(?::|!|\[\w+\])|npm (?:err!|error)|err!|error\[\w+\]:|make(?:\[\d+\])?: \*\*\*",
     r"(?:[^\s:]+: )+(?:\d+: |line \d+: |[^\n:]{0,80}: )?[^\n:]{0,80}(?:command not found|not found|permission denied"
     r"|no such file or directory|(?:is|not) a directory|connection refused|operation not permitted)\.?\s*$",
     r"command not found\b|[^\n]{0,80}\bis not recognized as\b|[^\n]{0,60}\b(?:connection refused|timed out)\.?\s*$",
-    r"segmentation fault\b|killed$|aborted$|build failed\b|failed\b|\W*FAILED\W",
+    r"signal: (?!\(?none|null|0\b)\w|segmentation fault\b|killed$|aborted$|build failed\b|failed\b|\W*FAILED\W",
     # a test run
     r"E   +\w+(?:Error|Exception)\b",
 )
@@ -201,7 +206,8 @@ def _by_object(text: str, call: Mapping[str, Any] | None, depth: int) -> bool | 
         return None
     value = _decoded(text)
     if isinstance(value, list):  # the parts of one result
-        texts = [part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        parts = [part for part in value if isinstance(part, dict) and part.get("type") == "text"]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
         return any(tool_failed(text, call) for text in texts)
     if not isinstance(value, dict):
         return None
@@ -216,7 +222,8 @@ def _by_object(text: str, call: Mapping[str, Any] | None, depth: int) -> bool | 
     content = value.get("content") or value.get("output") or value.get("result")
     if isinstance(content, list):
         return bool(_by_object(msgspec.json.encode(content).decode(), call, depth - 1))
-    return isinstance(content, str) and tool_failed(content, call)
+    was_read = not value.keys().isdisjoint(_SOURCES)
+    return isinstance(content, str) and not was_read and tool_failed(content, call)
 
 
 def _by_fields(fields: Mapping[str, Any], *, reads: bool) -> bool | None:
@@ -262,7 +269,8 @@ def _exit_code(lines: Sequence[str]) -> int | None:
 
 
 def _reports_failure(line: str) -> bool:
-    return bool(_REPORT.match(line)) and not _means_none(line)
+    bare = _DECORATION.sub("", line)
+    return bool(_REPORT.match(line) or _REPORT.match(bare)) and not _means_none(bare)
 
 
 def _means_none(line: str) -> bool:

@@ -63,6 +63,19 @@ _ARTIFACT = _any(
     r"|endpoints?|methods?|tests?|modules?|plugins?|pages?|buttons?|story|essay|e-?mail|post|article|book|program|hook)\b"
 )
 """What people want made, where it stands before the work: "Write a function that summarizes the conversation"."""
+_OTHER_OBJECT = _any(
+    r":|\b(?:articles?|texts?|essays?|papers?|documents?|books?|e-?mails?|pages?|stor(?:y|ies)|meetings?|videos?|lectures?"
+    r"|reports?|poems?|blog|readme|chapters?)\b"
+)
+_SOMEONE_ELSES = _any(
+    r"\b(?:meeting|call|interview|podcast|video|lecture|customers?|support|slack|whatsapp|teams|zoom|phone) (?:\w+ )?"
+    r"(?:conversations?|transcripts?|chat|thread|discussion)\b",
+    r"\b(?:conversations?|transcripts?|chat|thread|discussion)s? (?:of|with|between|among) (?:my|me|our|a|an|two"
+    r"|the (?:customer|client|team))\b",
+)
+"""Conversations that people have elsewhere, and ask about here."""
+_NEAR = 100
+"""Characters between the work and its object."""
 _MARKS = _any(
     # it speaks about the two who talk
     r"\bthe (?:user|assistant|human|ai|model|agent)(?:['’]s)?\b",
@@ -138,9 +151,22 @@ def continues(text: str) -> bool:
 def _is_order(sentence: str, beginning: re.Pattern[str] = _ORDER) -> bool:
     order = beginning.match(sentence)
     work = _WORK.search(sentence) if order else None
-    if order is None or work is None or not _CONVERSATION.search(sentence):
+    if order is None or work is None or not _near_conversation(sentence):
         return False
     return bool(_IDENTITY.match(sentence)) or not _ARTIFACT.search(sentence, 0, work.start())
+
+
+def _near_conversation(sentence: str) -> bool:
+    """True if the work is on the conversation at hand, and on nothing else that stands between the words."""
+    for talk in _CONVERSATION.finditer(sentence):
+        if _SOMEONE_ELSES.search(sentence[max(0, talk.start() - 30) : talk.end() + 30]):
+            continue
+        for work in _WORK.finditer(sentence):
+            first, last = sorted([(work.start(), work.end()), (talk.start(), talk.end())])
+            between = sentence[first[1] : last[0]]
+            if len(between) <= _NEAR and not _OTHER_OBJECT.search(between):
+                return True
+    return False
 
 
 def _sentences(text: str) -> Iterator[str]:

@@ -97,6 +97,10 @@ def test_a_system_text_gives_the_part(system: str, tools: bool) -> None:
         "That is wrong, count again.",
         "Compress the images in this folder, the user waits too long.",
         "Recap the meeting notes in notes.md for the team.",
+        "Summarize this article: In a conversation with the press, the user of the year spoke about the agent.",
+        "Summarize this meeting transcript. The user is Ann, the assistant is Bob.",
+        "Summarize the conversation with my landlord below, so that the agent can read it.",
+        "Please extract all names from the text. The user wrote it in a chat.",
     ],
 )
 def test_a_person_is_heard(words: str) -> None:
