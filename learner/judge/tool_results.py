@@ -91,7 +91,7 @@ _REPORT = _line(
     r"(?:invalid|unknown|unrecognized|unsupported|missing|ambiguous|malformed|unexpected) (?:required )?"
     r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target)s?\b",
     r"(?:no such|not a valid)\b|[^\n.:]{0,60} (?:is not (?:a valid|recognized)|does(?: not|n't) exist|is required)\b",
-    r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url|request|search|query|task)"
+    r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url|request|search|task)"
     r"\b[^\n:]{0,80}\b(?:not found|does not exist|not available|timed out|failed)\b",
     r"[\w ,'\"-]{0,60}\b(?:timed out|time-?out exceeded|(?:aborted|killed) by signal|segmentation fault)\b",
     r"(?:string|text|pattern|old[_ ]?(?:string|text|str)|match)\b[^\n:]{0,60}\bnot (?:be )?found\b",

@@ -101,6 +101,10 @@ _RETRY = re.compile(
 _NOTICE = _beginning(
     r"i committed the changes with git hash\b|i (?:have )?\*?(?:added|updated) (?:these|the) \*?files\b",
     r"i updated your \*?files\b|here are summaries of some files present in my git repo\b",
+    r"(?:here is|this is|the following is|below is) (?:a|the) (?:\w+ )?summary of (?:the|our|this|your|a) (?:\w+ ){0,2}"
+    r"(?:conversation|chat|session|discussion|work|history)\b",
+    r"another (?:language model|llm|agent|ai) (?:has )?(?:started|began|begun)\b[^\n]{0,80}\bsummary\b",
+    r"(?:the )?(?:conversation |chat |message )?history (?:has been|was) (?:summari[sz]ed|condensed|compacted|compressed)\b",
     r"\[(?:system|automated|auto|notice|reminder|info)\b[^\]\n]{0,80}\]\s*:?[^\n]*\Z",
 )
 

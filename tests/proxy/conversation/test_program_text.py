@@ -80,6 +80,9 @@ def test_results_in_the_users_role_are_the_environments(text: str) -> None:
     [
         "I committed the changes with git hash 0a1b2c & commit msg: fix: count",
         "I have *added these files to the chat* so you can go ahead and edit them.\n\na.py\n```\nx\n```",
+        "Here is a summary of the conversation to date:\n\nApples were counted.",
+        "Another language model started to solve this problem and produced a summary of its thinking: apples.",
+        "The conversation history has been summarized. Apples were counted.",
         "Your response was cut off by the output token limit. Continue exactly where you stopped.",
         "Please continue the conversation from where we left it off without asking the user any further questions.",
     ],
