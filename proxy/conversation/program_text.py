@@ -35,9 +35,12 @@ _PROGRAM_WORDS = frozenset([
     "skills", "todo", "todos", "history", "hook", "file", "files", "date", "datetime", "time", "session",
     "mode", "aborted", "turn", "interrupted", "metadata", "settings", "budget", "usage", "git", "repo",
     "project", "selection", "diagnostics", "caveat", "policy", "additional", "current", "permissions", "tabs",
-    "cwd", "recently", "compacted", "agents",
+    "cwd", "recently", "agents",
 ])  # fmt: skip
 """A name of several words with one of these is a program's."""
+
+_HISTORY_WORDS = frozenset(["summary", "snapshot", "compacted", "handoff", "checkpoint"])
+"""Such a block stands in place of a history: it is no wrapping."""
 
 # Around the words
 
@@ -104,7 +107,8 @@ _NOTICE = _beginning(
     r"(?:here is|this is|the following is|below is) (?:a|the) (?:\w+ )?summary of (?:the|our|this|your|a) (?:\w+ ){0,2}"
     r"(?:conversation|chat|session|discussion|work|history)\b",
     r"another (?:language model|llm|agent|ai) (?:has )?(?:started|began|begun)\b[^\n]{0,80}\bsummary\b",
-    r"(?:the )?(?:conversation |chat |message )?history (?:has been|was) (?:summari[sz]ed|condensed|compacted|compressed)\b",
+    r"(?:the )?(?:conversation |chat |message )?history (?:has been|was) (?:summari[sz]ed|condensed|compacted)\b",
+    r"<(?:[a-z]+_)?(?:summary|snapshot|compacted_history)>",
     r"\[(?:system|automated|auto|notice|reminder|info)\b[^\]\n]{0,80}\]\s*:?[^\n]*\Z",
 )
 
@@ -186,4 +190,6 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
 
 
 def _by_program(words: list[str]) -> bool:
-    return words[0] in _SINGLE if len(words) == 1 else not _PROGRAM_WORDS.isdisjoint(words)
+    if len(words) == 1:
+        return words[0] in _SINGLE
+    return _HISTORY_WORDS.isdisjoint(words) and not _PROGRAM_WORDS.isdisjoint(words)
