@@ -20,7 +20,20 @@ def _any(*alternatives: str) -> re.Pattern[str]:
 
 _WORDS = (
     *("summar", "condens", "compress", "compact", "distil", "recap", "consolidat", "snapshot", "checkpoint", "handoff"),
-    *("hand off", "digest", "takeaway", "continuing", "extract", "memor", "next", "standalone", "side question"),
+    *(
+        "hand-off",
+        "digest",
+        "takeaway",
+        "continuing",
+        "extract",
+        "memor",
+        "user m",
+        "user is likely",
+        "user w",
+        "user c",
+    ),
+    *("next speaker", "speak next", "respond next", "act next", "go next", "talk next", "standalone", "stand-alone"),
+    *("side question", "history above", "history so far", "preferences", "facts", "learnings"),
 )
 """One of these is in every such request: a quick test before the patterns."""
 
@@ -123,9 +136,7 @@ def orders_work(text: str) -> bool:
     ends = _ends(text)
     if _DECISIVE.search(ends) or _NEXT.search(ends):
         return True
-    if not _MARKS.search(text, 0, 12_000):
-        return False
-    return any(_is_order(sentence) for sentence in _sentences(ends))
+    return any(_is_order(sentence) for sentence in _sentences(ends)) and bool(_MARKS.search(text, 0, 12_000))
 
 
 def plays_part(system: str, *, has_tools: bool) -> bool:

@@ -101,6 +101,7 @@ _RETRY = re.compile(
     r" previous errors|(?:retry|try again) with (?:a )?(?:valid|tool|corrected)|respond with (?:a )?valid json)\b",
     re.IGNORECASE,
 )
+_RETRY_WORDS = ("try again", "retry", "recall the function", "valid json", "repeat previous errors")
 _NOTICE = _beginning(
     r"i committed the changes with git hash\b|i (?:have )?\*?(?:added|updated) (?:these|the) \*?files\b",
     r"i updated your \*?files\b|here are summaries of some files present in my git repo\b",
@@ -132,7 +133,7 @@ def own_words(text: str) -> ReadText:
             words = words[:start] + (words[end + len(closing) :] if end >= 0 else "")
     if "#" in words and (headings := list(_REQUEST_HEADING.finditer(words))) and words.lstrip().startswith("#"):
         words = words[headings[-1].end() :]
-    rules = _RULES.search(words)
+    rules = _RULES.search(words) if "#" in words or "To suggest changes to a file" in words else None
     if rules is not None and words[: rules.start()].strip():
         words = words[: rules.start()]
     return ReadText(text, False) if words == text else ReadText(words.strip(), True)
@@ -142,7 +143,8 @@ def is_result(text: str) -> bool:
     """True if a program speaks in the user's role about what a call or an answer came to."""
     if _RESULT.match(text) or _MALFORMED.match(text):
         return True
-    retry = _RETRY.search(text, 0, 8000) is not None
+    lowered = text[:8000].lower()
+    retry = any(word in lowered for word in _RETRY_WORDS) and _RETRY.search(lowered) is not None
     return (retry and "\n" in text.strip()) or bool(
         _COMPLAINT.match(text) and (retry or _DETAILS.search(text, 0, 2000))
     )
