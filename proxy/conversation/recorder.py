@@ -20,7 +20,7 @@ from openclaw_rl.proxy.conversation.speaker import command_score
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Opening, TurnRef
-from openclaw_rl.shared.records import AGENT, Feedback, NextState, Turn
+from openclaw_rl.shared.records import AGENT, Feedback, NextState, Role, Turn
 
 _REMEMBERED = 10_000
 """Feedback that was added; sessions that were deleted, of which requests may still be answered."""
@@ -84,12 +84,14 @@ class Reactions:
 
     async def _state(self, parent: TurnRef, words: NextWords, turn_id: str) -> NextState:
         """The next state of the parent. An answer of ours in the user's role is another agent's."""
-        role, text, source = words.role or "user", words.text, "turn"
+        role: Role = words.role or "user"
+        text, source = words.text, "turn"
         others = [one for one in words.persons if await self._texts.holds(one)]
         if others:
             persons = [one for one in words.persons if one not in others]
-            role, source = ("user", "turn") if persons else ("environment", AGENT)
             text = BETWEEN.join(persons or others)
+            if not persons:
+                role, source = "environment", AGENT
         return NextState(
             turn_id=parent.turn_id, role=role, text=text, source=source, next_turn_id=turn_id, results=words.results
         )
