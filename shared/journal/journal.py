@@ -45,6 +45,7 @@ class Operations:
     record_turn = Operation(turns.record_turn, writes=True)
     count_traffic = Operation(turns.count_traffic, writes=True)
     turn = Operation(turns.find_turn)
+    answer = Operation(turns.find_answer)
 
     open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
     end_episode = Operation(episodes.end_episode, writes=True)

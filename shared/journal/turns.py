@@ -158,6 +158,12 @@ def find_turn(connection: Connection, turn_id: str) -> Turn | None:
     return None if row is None else read_turn(connection, row)
 
 
+def find_answer(connection: Connection, turn_id: str) -> dict[str, Any] | None:
+    """The answer of a complete turn as a canonical message, without reading the turn's history."""
+    found = connection.value("SELECT answer FROM turns WHERE turn_id = ? AND status = 'complete'", turn_id)
+    return None if found is None else _load(connection, found)
+
+
 def turn_row(connection: Connection, turn_id: str) -> int:
     """The row of a turn. Raises JournalError where there is none."""
     row: int | None = connection.value("SELECT id FROM turns WHERE turn_id = ?", turn_id)
