@@ -58,6 +58,8 @@ class Operations:
     session = Operation(episodes.session)
     sessions = Operation(episodes.sessions)
     find_turns = Operation(episodes.find_turns)
+    find_answers = Operation(episodes.find_answers)
+    side_turns = Operation(episodes.side_turns)
     last_main_turn = Operation(episodes.last_main_turn)
 
     settle = Operation(signals.settle, writes=True, lingers=True)

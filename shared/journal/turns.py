@@ -12,6 +12,7 @@ from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
+from openclaw_rl.shared.messages.equality import answer_marks
 from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
@@ -136,6 +137,8 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
         connection.execute("INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now()))
     elif turn.kind == "main" and turn.status == "complete" and response and not turn.sampling.imported:
         connection.execute("INSERT INTO audit_queue (turn) VALUES (?)", (row,))
+    marks = answer_marks(turn.answer) if turn.status == "complete" else []
+    connection.executemany("INSERT INTO answer_marks (mark, turn) VALUES (?,?)", [(mark, row) for mark in marks])
     count_traffic(connection, turn.kind, turn.kind_reason)
     connection.recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
     return True
