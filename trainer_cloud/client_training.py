@@ -52,9 +52,12 @@ class ClientTraining:
         answers: list[Any] = await asyncio.gather(
             *(self.finish(one, "a training step") for one in given), return_exceptions=True
         )
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        if errors:
+            if isinstance(errors[0], CloudError):
+                none_taken = len(errors) == len(answers) and all(getattr(one, "undone", False) for one in errors)
+                errors[0].undone = none_taken
+            raise errors[0]
         gradients, (step, *scored) = answers[: len(passes)], answers[len(passes) :]
         metrics: Mapping[str, Any] = getattr(step, "metrics", None) or {}
         reported = all("logprobs" in out for answer in gradients for out in answer.loss_fn_outputs)
@@ -105,14 +108,13 @@ class ClientTraining:
 
     def _logprobs(self, out: Mapping[str, Any], datum: Datum) -> NDArray[np.float32]:
         if "logprobs" not in out:
-            raise CloudError(f"{self._who} gave no logprobs of a forward pass", "refused", undone=True)
+            raise CloudError(f"{self._who} gave no logprobs of a forward pass", "refused")
         found = np.asarray(out["logprobs"].to_numpy(), dtype=np.float32)
         if found.size != datum.targets.size:
             raise CloudError(
                 f"{found.size} logprobs came back for targets of shape {datum.targets.shape}: this server does not "
                 "score several tokens in one place",
                 "refused",
-                undone=True,
             )
         return found.reshape(datum.targets.shape)
 

@@ -32,7 +32,8 @@ POLICY_LOSSES = ("ppo", "cispo", "importance_sampling")
 
 class CloudError(OpenClawRLError):
     """A provider did not do what was asked. The message says what happened and what to do; `trouble` of which kind it
-    is, `retry_after` the seconds that it asked to wait. `undone`: it is certain that nothing was changed there.
+    is, `retry_after` the seconds that it asked to wait. `undone`: it is certain that the request was not taken: nothing
+    was changed there, and there is nothing to pay.
     """
 
     def __init__(

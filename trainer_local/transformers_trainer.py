@@ -28,6 +28,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_local.models.device import available_cores, choose_device, cpu_threads
+from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.models.weights import Weights
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
@@ -38,7 +39,7 @@ from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_
 from openclaw_rl.trainer_local.training.optimizer import adamw, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
-from openclaw_rl.trainer_local.training.targets import RunModel, moving_average, swapped_weights
+from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
@@ -65,12 +66,15 @@ def create(settings: Settings) -> TransformersTrainer:
 class TransformersTrainer:
     """Deterministic on a CPU: the same weights, random state, samples and number of cores give the same bits."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, dtype: torch.dtype | None = None) -> None:
+        """`dtype`: what the model computes in; by default single precision on a CPU and bfloat16 on a GPU."""
         torch.set_num_threads(1)
         self._settings = settings
         self._device = choose_device(settings.engine.device)
+        chosen = dtype or (torch.float32 if self._device.type == "cpu" else torch.bfloat16)
+        limit = first_limit(settings, "transformers", self._device, layers=1)  # all of them, or none
         with random_state(self._device, settings.learning.seed):
-            self._weights = Weights(settings, self._device)
+            self._weights = Weights(settings, self._device, chosen)
             self._random_state: Mapping[str, Tensor] = read_random_state(self._device)
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.learning.merge_prefixes else min(sharing, Sharing.ROWS)
@@ -78,8 +82,8 @@ class TransformersTrainer:
         self._config = self._weights.plain.config.get_text_config()
         self._cpu_threads = available_cores() if int(self._config.hidden_size) >= WIDE else 1
         recompute = settings.learning.recompute
-        self._recomputes_all = settings.learning.recomputes(on_gpu=self._device.type == "cuda")
         self._recomputed = recomputed_layers(self._weights.plain, needed=recompute is True) if recompute else []
+        self._limit = limit if self._recomputed else MemoryLimit()
         if settings.learning.custom_loss:
             load_loss(settings.learning.custom_loss)
         self._initial = self._weights.snapshot()
@@ -87,7 +91,6 @@ class TransformersTrainer:
         self._optimizer = self._new_optimizer()
         self._average: Mapping[str, Tensor] | None = None
         self._step = 0
-        self._limit = MemoryLimit()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
 
     async def obstacle(self) -> str:
@@ -144,7 +147,8 @@ class TransformersTrainer:
         longest = max((row.length for row in rows), default=0)
         layers, hidden = int(self._config.num_hidden_layers), int(self._config.hidden_size)
         large = longest * layers * hidden * ACTIVATION_BYTES > CPU_ACTIVATION_BYTES
-        return self._recomputed if self._recomputes_all or large else ()
+        automatic = self._settings.learning.recompute == "auto" and self._device.type == "cpu"
+        return self._recomputed if self._limit.recomputed or (automatic and large) else ()
 
     def _fitting_step(self, samples: list[Sample], recipe: Recipe) -> StepReport:
         """A step in passes that fit in memory. Raises `TrainerOutOfMemory` where smaller ones do not help."""
@@ -176,7 +180,7 @@ class TransformersTrainer:
                     drawn = read_random_state(self._device)
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
-                    average = moving_average(average or weights, self._weights.parameters, recipe.ema_decay)
+                    average = moving_average(average or weights, self._weights.masters, recipe.ema_decay)
         finally:
             self._offload()
         self._random_state, self._average = drawn, average
@@ -216,7 +220,7 @@ class TransformersTrainer:
             served.mkdir()
             self._weights.write_served(served)
             state = TrainerState(
-                weights={name: part.detach().cpu() for name, part in self._weights.parameters.items()},
+                weights={name: part.detach().cpu() for name, part in self._weights.masters.items()},
                 optimizer=self._optimizer.state_dict(),
                 step=self._step,
                 random_state=self._random_state,
@@ -243,7 +247,7 @@ class TransformersTrainer:
         self._step, self._random_state = state.step, dict(state.random_state)
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        return adamw(self._weights.parameters.values(), self._settings.learning)
+        return adamw(self._weights.masters.values(), self._settings.learning)
 
 
 class _Learning:
@@ -290,15 +294,16 @@ class _Learning:
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe, backward=True)
 
     def clip(self, limit: float) -> Tensor:
-        return torch.nn.utils.clip_grad_norm_(list(self._weights.parameters.values()), limit)
+        return torch.nn.utils.clip_grad_norm_(list(self._weights.masters.values()), limit)
 
     def update(self) -> None:
         self._trainer._optimizer.step()
+        self._weights.update_model()
 
     def change(self) -> float:
         changed = sum(
             float((part.detach() - self._parent[name]).double().square().sum())
-            for name, part in self._weights.parameters.items()
+            for name, part in self._weights.masters.items()
         )
         return float(changed**0.5)
 
@@ -307,6 +312,6 @@ class _Learning:
     ) -> None:
         training = self._weights.model.training
         self._weights.model.eval()
-        with swapped_weights(self._weights.parameters, values):
+        with self._weights.with_values(values):
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe)
         self._weights.model.train(training)

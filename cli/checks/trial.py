@@ -129,12 +129,13 @@ async def _run(settings: Settings, provider: Provider, trial: Trial) -> tuple[li
     spent: Counter[Kind] = Counter()
     try:
         async with budget.spending("learning", trial.plan) as bill:
-            async for finding in trial.run():
-                out.print(f"{finding.asked}: {finding.seconds:.1f} s{' (failed)' if finding.trouble else ''}")
-                findings.append(finding)
-                spent.update(finding.sent)
-            bill.clear()
-            bill.update(spent)
+            with bill.request(trial.plan) as taken:
+                async for finding in trial.run():
+                    out.print(f"{finding.asked}: {finding.seconds:.1f} s{' (failed)' if finding.trouble else ''}")
+                    findings.append(finding)
+                    spent.update(finding.sent)
+                taken.clear()
+                taken.update(spent)
     finally:
         await provider.close()
         budget.close()

@@ -92,7 +92,8 @@ class LearningSettings(Recipe):
     )
     recompute: Literal["auto"] | bool = Field(
         "auto",
-        description="Recompute activations in the backward pass, which takes less memory and more time; auto: on GPUs",
+        description="Recompute activations in the backward pass, which takes less memory and more time; auto: on a GPU "
+        "in as few layers as its free memory allows",
     )
     offload_optimizer: bool = Field(False, description="Keep the optimizer's state in host memory between steps")
     lora: bool = Field(True, description="Train a LoRA; off trains all weights")
@@ -182,10 +183,6 @@ class LearningSettings(Recipe):
     def turns_a_step(self) -> int:
         """Judged turns that make one optimizer step."""
         return self.batch_size * self.grad_accumulation
-
-    def recomputes(self, *, on_gpu: bool) -> bool:
-        """True if activations are recomputed by a trainer on a GPU, or on a CPU."""
-        return on_gpu if self.recompute == "auto" else self.recompute
 
 
 class GuardSettings(Group):

@@ -2,9 +2,9 @@
 
     python -m tests.real.megatron_program POLICY FOLDER SETTINGS [THEN]
 
-At first it trains a step, saves it in FOLDER/1, prints `saved`, and does THEN: `wait`, `step` without end, or a step
-with the loss in a file. If FOLDER/1 is there it continues from it: with a step by the loss in a file, whose metrics it
-prints, or as `resume` does.
+At first it trains a step, saves it in FOLDER/1, prints `saved`, and does THEN: `wait`, `step` without end, `hang` (such
+a step in which ranks wait HANG_SECONDS for each other), or a step with the loss in a file. If FOLDER/1 is there it
+continues from it: with a step by the loss in a file, whose metrics it prints, or as `resume` does.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import asyncio
 import json
 import logging
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from openclaw_rl.shared.trainer import Recipe, Trainer
+from openclaw_rl.trainer_local.megatron import hang
 from openclaw_rl.trainer_local.megatron.launch import launch
 from tests.trainer_local.tiny import sample, settings
 
@@ -24,6 +26,7 @@ RECIPE = Recipe(epochs=2, learning_rate=1e-2, teacher="ema", epsilon=1e-4)
 """With a moving average, and so that no gradient is too small to go by."""
 BATCH = [sample(1), sample(2, hints=0, reward=1.0, explicit=True)]
 NEXT = [sample(3), sample(4)]
+HANG_SECONDS = 3.0
 
 
 async def resume(trainer: Trainer, checkpoint: Path, folder: Path) -> None:
@@ -49,7 +52,7 @@ async def train(trainer: Any, folder: Path, then: str) -> None:
         print("saved", flush=True)
         if then == "wait":
             await asyncio.Event().wait()
-        elif then == "step":
+        elif then in ("step", "hang"):
             await trainer.step(NEXT, RECIPE.replace(epochs=1_000_000))
         elif then:
             await trainer.step(NEXT, RECIPE.replace(custom_loss=then))
@@ -61,6 +64,8 @@ def main() -> int:
     logging.basicConfig()
     policy, folder, changes, *then = sys.argv[1:]
     chosen = settings(Path(policy), **json.loads(changes))
+    if then == ["hang"]:
+        hang.TIMEOUT = timedelta(seconds=HANG_SECONDS)
     code = launch(chosen)
     if code is None:
         from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer

@@ -23,6 +23,7 @@ pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Me
 from openclaw_rl.trainer_local.megatron import rank
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
 from openclaw_rl.trainer_local.megatron.weights import RankWeights
+from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit
 from tests.real.megatron_trainers import LAYOUTS, PROCESSES, create
 
 pytestmark = [
@@ -33,6 +34,15 @@ pytestmark = [
 ]
 
 RECIPE = Recipe(epochs=3, learning_rate=1e-2)
+FAILS_AT_FIRST = """
+import itertools, os, torch
+calls = itertools.count()
+
+def loss(tokens):
+    if next(calls) < 3:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+    return -tokens.logits.float().log_softmax(-1).gather(-1, tokens.token_ids[:, None])[:, 0]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +59,22 @@ async def after(trainer: MegatronTrainer, folder: Path, *batches: list[Sample], 
     return torch.load(Path(checkpoint.path) / "trainer.pt", weights_only=True)
 
 
+def counted_calls(rank_0: Any) -> list[list[int]]:
+    """The calls of each layer in training mode that keep activations, and all of them, as they come."""
+    calls = []
+    for layer in rank_0.weights.model.gpt.decoder.layers:
+        counts = [0, 0]
+
+        def count(module: Any, *_: Any, counts: list[int] = counts) -> None:
+            if module.training:
+                counts[0] += torch.is_grad_enabled()
+                counts[1] += 1
+
+        layer.register_forward_hook(count)
+        calls.append(counts)
+    return calls
+
+
 def apart(first: dict[str, Tensor], second: dict[str, Tensor]) -> float:
     """The largest difference; both have the same names."""
     assert first.keys() == second.keys() and first
@@ -62,21 +88,30 @@ async def test_layers_that_are_computed_again_learn_the_same(
 ) -> None:
     recipe = RECIPE.replace(epochs=1, beta1=0.0)
     turns = [sample(number, prompt=20 + number) for number in range(1, 4)]
-    states = [
-        await after(
-            create(settings(policy, lora=lora, recompute=recompute, **LAYOUTS[layout])),
-            tmp_path / str(recompute),
-            batch(11),
-            turns,
-            recipe=recipe,
-        )
-        for recompute in (False, True)
-    ]
-    gradients = [
-        {str(index): held["exp_avg"] for index, held in state["optimizer"]["state"].items()} for state in states
-    ]
+    gradients = []
+    for recomputed in (0, 1, 2):
+        trainer = create(settings(policy, lora=lora, **LAYOUTS[layout]))
+        rank_0 = trainer._leader.rank
+        rank_0.limit = MemoryLimit(recomputed=recomputed, layers=2)
+        calls = counted_calls(rank_0)
+        state = await after(trainer, tmp_path / str(recomputed), batch(11), turns, recipe=recipe)
+        for layer, (keeping, every) in enumerate(calls):
+            assert every == (2 if layer < recomputed else 1) * keeping > 0, "the first layers run twice in a pass"
+        gradients.append({str(index): held["exp_avg"] for index, held in state["optimizer"]["state"].items()})
     assert min(float(part.abs().max()) for part in gradients[0].values()) > 0, "every weight has a gradient"
-    assert apart(*gradients) < 1e-5
+    assert apart(gradients[0], gradients[1]) < 1e-5 and apart(gradients[0], gradients[2]) < 1e-5
+
+
+async def test_more_layers_recompute_where_a_pass_does_not_fit(policy: Path, tmp_path: Path) -> None:
+    """With a loss that raises torch's error three times."""
+    hook = tmp_path / "loss.py"
+    hook.write_text(FAILS_AT_FIRST)
+    trainer = create(settings(policy))
+    trainer._leader.rank.limit = MemoryLimit(layers=2)
+    report = await trainer.step(batch(), RECIPE.replace(custom_loss=f"{hook}:loss"))
+    limit, config = trainer._leader.rank.limit, trainer._leader.rank.weights.model.gpt.config
+    assert (limit.recomputed, config.recompute_method, config.recompute_num_layers) == (2, "block", 2)
+    assert report.metrics["micro_batch_tokens"] < RECIPE.micro_batch_tokens, "after the third"
 
 
 async def test_dropout_is_the_same_when_a_layer_is_computed_again(policy: Path, tmp_path: Path) -> None:
@@ -177,12 +212,11 @@ async def test_in_bfloat16_it_learns_in_single_precision_and_streams_what_is_on_
 def test_megatron_says_where_it_cannot_recompute_layers(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for a CPU without the rig's answers."""
     from openclaw_rl.shared.errors import ConfigError
-    from openclaw_rl.trainer_local.megatron import weights
 
     def fails() -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")
 
-    monkeypatch.setattr(weights, "_get_all_rng_states", fails)
+    monkeypatch.setattr(rank, "_get_all_rng_states", fails)
     with pytest.raises(ConfigError, match="recompute = true: Megatron-core recomputes layers on CUDA alone"):
         create(settings(policy, recompute=True))
     asyncio.run(create(settings(policy)).close())

@@ -32,7 +32,7 @@ from tests.trainer_local.tiny import settings, write_policy
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
 from openclaw_rl.trainer_local.megatron.launch import TORCHRUN, ranks_for
-from tests.real.megatron_program import BATCH, NEXT, RECIPE, resume
+from tests.real.megatron_program import BATCH, HANG_SECONDS, NEXT, RECIPE, resume
 from tests.real.megatron_trainers import PROCESSES, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
@@ -122,6 +122,24 @@ def test_a_rank_that_is_killed_ends_all_and_the_next_start_resumes_exactly(
         assert process.wait(END_SECONDS) == 1
         assert psutil.wait_procs([*found.values()], timeout=END_SECONDS)[1] == []
     assert "rank 1 of the trainer ended (SIGKILL), and all the others with it" in (folder / "log").read_text()
+    finish(policy, folder, TWO[layout])
+    assert equal(weights(folder / "2"), undisturbed)
+
+
+@alone
+def test_a_rank_that_hangs_ends_all_in_words_and_the_next_start_resumes_exactly(
+    policy: Path, layout: str, undisturbed: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    folder = tmp_path / "hung"
+    with program(policy, folder, TWO[layout], "hang") as process:
+        assert process.stdout is not None and process.stdout.readline() == "saved\n"
+        found = ranks(process)
+        found[1].suspend()
+        assert process.wait(END_SECONDS) == 1
+        assert psutil.wait_procs([*found.values()], timeout=END_SECONDS)[1] == []
+    said = (folder / "log").read_text()
+    assert f"rank 1 of 2 hangs: rank 0 waited 0:00:0{HANG_SECONDS:.0f} for it in " in said
+    assert "starts again from the checkpoint of the live version" in said
     finish(policy, folder, TWO[layout])
     assert equal(weights(folder / "2"), undisturbed)
 

@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import Pass
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_local.models.forward import run_rows
@@ -61,7 +62,9 @@ class World:
         """An objective that knows its targets."""
         objective = CloudObjective(samples, recipe, loss=loss)
         live, base = torch_scorer(self.before), torch_scorer(self.base)
-        await objective.learn_targets(live if recipe.teacher == "live" else base, base, live, top_logprobs=top_logprobs)
+        await objective.learn_targets(
+            live if recipe.teacher == "live" else base, base, live, top_logprobs=top_logprobs, bill=Bill()
+        )
         return objective
 
     def local(self, samples: Sequence[Sample], recipe: Recipe) -> Found:

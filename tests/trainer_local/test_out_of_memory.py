@@ -31,7 +31,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights(trainer: TransformersTrainer) -> dict[str, torch.Tensor]:
-    return {name: part.detach().clone() for name, part in trainer._weights.parameters.items()}
+    return {name: part.detach().clone() for name, part in trainer._weights.masters.items()}
 
 
 def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -128,12 +128,12 @@ def test_only_failed_allocations_are_out_of_memory() -> None:
 
 def test_limits_are_handed_to_the_next_process_once(policy: Path, tmp_path: Path) -> None:
     chosen = settings(policy, data=tmp_path)
-    limit = MemoryLimit(failed={"sample_1": 40})
+    limit = MemoryLimit(failed={"sample_1": 40}, recomputed=2, layers=2)
     assert limit.lower(TrainerOutOfMemory("a pass", tokens=100))
     assert not limit.lower(TrainerOutOfMemory("a row", sample_id="sample_1"))
     limit.hand_over(chosen)
     found = take_over(chosen)
-    assert (found.tokens, found.failed) == (50, {"sample_1": 40})
+    assert (found.tokens, found.failed, found.recomputed) == (50, {"sample_1": 40}, 2)
     assert take_over(chosen) == MemoryLimit() and not (chosen.checkpoints_path / FILE).exists()
     found.check([sample(1, response=39), sample(2, response=50)])
     with pytest.raises(TrainerOutOfMemory, match="did not fit in memory with 40 tokens before"):
@@ -141,3 +141,34 @@ def test_limits_are_handed_to_the_next_process_once(policy: Path, tmp_path: Path
     other = MemoryLimit(30, {"sample_1": 50, "sample_2": 7})
     found.merge([other])
     assert (found.tokens, found.failed) == (30, {"sample_1": 40, "sample_2": 7})
+    started = MemoryLimit(recomputed=3, layers=9)
+    started.merge([MemoryLimit(recomputed=5), MemoryLimit()])
+    assert started.recomputed == 5
+    without = MemoryLimit()
+    without.merge([started])
+    assert without.recomputed == 0, "recompute = false"
+
+
+def test_more_layers_recompute_before_passes_are_halved() -> None:
+    limit = MemoryLimit(layers=10)
+    row, whole = TrainerOutOfMemory("a row", sample_id="sample_1"), TrainerOutOfMemory("a pass", tokens=80)
+    grown = [(limit.lower(error), limit.recomputed, limit.tokens) for error in (whole, row, whole, whole)]
+    assert grown == [(True, count, None) for count in (3, 6, 9, 10)]
+    assert not limit.lower(row), "one row alone does not fit, though all layers recompute"
+    assert limit.lower(whole) and limit.tokens == 40
+    assert not MemoryLimit(layers=10).lower(TrainerOutOfMemory("the optimizer"))
+
+
+@pytest.mark.parametrize(("recompute", "recomputed"), [("auto", 1), (True, 1), (False, 0)])
+async def test_layers_recompute_after_a_pass_that_did_not_fit_unless_it_is_forbidden(
+    policy: Path, recompute: bool | str, recomputed: int
+) -> None:
+    trainer = TransformersTrainer(settings(policy, recompute=recompute))
+    assert trainer._limit.recomputed == (recompute is True)
+    device = SmallDevice(trainer._weights.plain, 40)
+    await trainer.step(TURNS, RECIPE)
+    assert trainer._limit.recomputed == recomputed
+    tried = device.failed[1:] if recompute == "auto" else device.failed
+    assert len(set(tried)) == len(tried), "smaller at each failure"
+    assert (device.failed[0] == device.failed[1]) == (recompute == "auto"), "the first is tried again"
+    await trainer.close()

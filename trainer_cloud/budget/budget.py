@@ -1,17 +1,19 @@
 """Daily limits on the spending of a cloud backend, over its ledger.
 
-Amounts are reserved before a request and corrected after it: `async with budget.spending("chat", {"prefill": 900,
-"sample": 512}) as bill`, `bill["sample"] = 40`. Without a correction, as after kill -9, they count as spent. Learning
-(training, rehearsals, guard, scoring, the judge through the policy) has its own limits; it never stops chat, nor chat
-it.
+What a piece of work may take is reserved before it, and what its requests took counts after it:
+`async with budget.spending("chat", {"prefill": 900, "sample": 512}) as bill`, and for each request
+`with bill.request({"prefill": 900, "sample": 512}) as taken`, `taken["sample"] = 40`. After kill -9 what was reserved
+counts. Learning (training, rehearsals, guard, scoring, the judge through the policy) has its own limits; it never stops
+chat, nor chat it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
@@ -61,6 +63,34 @@ class _LimitPassed(CloudError):
         self.wanted = wanted
 
 
+class Bill:
+    """The amounts of requests, each counted from the moment it is sent."""
+
+    def __init__(self) -> None:
+        self._requests: list[dict[Kind, int]] = []
+
+    @contextmanager
+    def request(self, most: Mapping[Kind, int]) -> Iterator[dict[Kind, int]]:
+        """Send a request, as amounts that it may take at most, to be changed to what it took. One that was certainly
+        not taken by the provider counts nothing; one of unknown fate counts as it is.
+        """
+        taken = dict(most)
+        self._requests.append(taken)
+        try:
+            yield taken
+        except CloudError as error:
+            if error.undone:
+                taken.clear()
+            raise
+
+    def taken(self) -> dict[Kind, int]:
+        """The amounts of all requests together."""
+        found: Counter[Kind] = Counter()
+        for one in self._requests:
+            found.update(one)
+        return dict(found)
+
+
 class Budget:
     """The spending on one model of a provider. `add`, `reserve` and `obstacle` wait for a disk, so on an event loop
     they belong into a thread; `spending` goes there itself.
@@ -77,22 +107,18 @@ class Budget:
         self.ledger = Ledger(settings.serve.data)
 
     @asynccontextmanager
-    async def spending(self, purpose: Purpose, reserved: Mapping[Kind, int]) -> AsyncIterator[dict[Kind, int]]:
-        """Reserve what a request may take at most, as a bill to be changed to what it took. An error that is certain to
-        have changed nothing gives all of it back, any other leaves the bill as it is. Raises `CloudError`
-        (`trouble="budget"`) where a limit would be passed.
+    async def spending(self, purpose: Purpose, reserved: Mapping[Kind, int]) -> AsyncIterator[Bill]:
+        """Reserve what requests may take at most, and count at the end what they took, also after an error. Raises
+        `CloudError` (`trouble="budget"`) where a limit would be passed.
         """
         day = self._day()
         await asyncio.to_thread(self.reserve, purpose, reserved, day=day)
-        bill = dict(reserved)
+        bill = Bill()
         try:
             yield bill
-        except CloudError as error:
-            if error.undone:
-                bill.clear()
-            raise
         finally:
-            rest = {kind: bill.get(kind, 0) - reserved.get(kind, 0) for kind in {*reserved, *bill}}
+            taken = bill.taken()
+            rest = {kind: taken.get(kind, 0) - reserved.get(kind, 0) for kind in {*reserved, *taken}}
             if any(rest.values()):
                 await asyncio.shield(asyncio.to_thread(self.add, purpose, rest, day=day))
 

@@ -352,19 +352,21 @@ class CloudEngine:
             }
             bill = await places.enter_async_context(self._budget.spending(purpose, reserved))
             if scoring:
-                bill["cached"] = await self._score(job, sampler)
-                bill["prefill"] -= bill["cached"]
+                with bill.request({"prefill": prompt}) as taken:
+                    cached = await self._score(job, sampler)
+                    taken |= {"prefill": prompt - cached, "cached": cached}
             if not params.max_new_tokens:
                 self._trouble = None
                 return Event(finish={"type": "length", "length": 0})
-            answer = await sampler.sample(
-                job.request.input_ids, self._stopping.named(params), top_logprobs=job.top_logprobs
-            )
-            bill |= {
-                "sample": len(answer.ids),
-                "cached": bill.get("cached", 0) + answer.cached,
-                "prefill": bill["prefill"] - answer.cached,
-            }
+            with bill.request({"prefill": prompt, "sample": params.max_new_tokens}) as taken:
+                answer = await sampler.sample(
+                    job.request.input_ids, self._stopping.named(params), top_logprobs=job.top_logprobs
+                )
+                taken |= {
+                    "prefill": prompt - answer.cached,
+                    "cached": answer.cached,
+                    "sample": len(answer.ids),
+                }
         self._trouble = None
         if job.top_logprobs and answer.ids and not any(answer.top_logprobs):
             self._reports_top_logprobs = False
@@ -395,7 +397,7 @@ class CloudEngine:
             for place, token in enumerate(ids)
         ]
         if not all(math.isfinite(choice.logprob) for choice in choices):
-            raise CloudError(f"{self._provider.name} sent logprobs that are not finite", "away", undone=True)
+            raise CloudError(f"{self._provider.name} sent logprobs that are not finite", "away")
         return Event(choices, finish)
 
     def _note(self, error: CloudError) -> None:

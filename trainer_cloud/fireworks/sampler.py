@@ -67,7 +67,7 @@ class RolloutSampler:
         tokens = answer.full_tokens[answer.prompt_len :]
         logprobs = answer.inference_logprobs or []
         if len(logprobs) != len(tokens):
-            raise CloudError("Fireworks sent an answer without the logprobs of its tokens", "away", undone=True)
+            raise CloudError("Fireworks sent an answer without the logprobs of its tokens", "away")
         return Sampled(
             ids=[int(token) for token in tokens],
             logprobs=[float(one) for one in logprobs],
@@ -88,9 +88,7 @@ class RolloutSampler:
         answer = await self._completion(ids, 1, 1.0, asked, "scoring")
         logprobs = (answer.inference_logprobs or [])[:count]
         if len(logprobs) != count:
-            raise CloudError(
-                f"Fireworks scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away", undone=True
-            )
+            raise CloudError(f"Fireworks scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away")
         return Scored(
             logprobs=[float(one) for one in logprobs],
             top_logprobs=_likeliest(answer, slice(count)) if top_logprobs else (),
@@ -125,11 +123,10 @@ class RolloutSampler:
                     return answer.completions[0]
                 except TimeoutError as error:
                     message = f"Fireworks did not answer within {self.settings.serve.request_timeout:.0f} s ({doing})"
-                    raise CloudError(message, "away", undone=True) from error
+                    raise CloudError(message, "away") from error
                 except Exception as error:  # a library that raises all kinds of things
                     known = to_cloud_error(error, model=self.settings.engine.model, doing=doing)
                     if status_of(error) not in _GONE:
-                        known.undone = True  # nothing is changed by sampling
                         raise known from error
             if self.lost is None or not await self.lost(model):
                 raise CloudError(f"Fireworks does not serve {model} (any more): {known}", "model", undone=True)
@@ -159,7 +156,7 @@ def _control_tokens(tokenizer: Path) -> Mapping[int, str]:
 def _likeliest(answer: Any, places: slice) -> list[list[tuple[float, int]]]:
     """The likeliest tokens at some places, best first; of a place that has none an empty row."""
     if answer.inference_topk_token_ids is None or answer.inference_topk_logprobs is None:
-        raise CloudError("Fireworks reported no likeliest tokens", "refused", undone=True)
+        raise CloudError("Fireworks reported no likeliest tokens", "refused")
     rows = zip(answer.inference_topk_logprobs[places], answer.inference_topk_token_ids[places], strict=True)
     return [
         sorted(((float(logprob), int(token)) for logprob, token in zip(*row, strict=True)), reverse=True)

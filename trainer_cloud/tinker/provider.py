@@ -206,7 +206,7 @@ class TinkerSampler:
         sequence = answer.sequences[0]
         logprobs = sequence.logprobs
         if logprobs is None or len(logprobs) != len(sequence.tokens):
-            raise CloudError("Tinker sent an answer without the logprobs of its tokens", "away", undone=True)
+            raise CloudError("Tinker sent an answer without the logprobs of its tokens", "away")
         found = getattr(sequence, "topk_logprobs", None) if top_logprobs else None
         return Sampled(
             ids=[int(token) for token in sequence.tokens],
@@ -229,11 +229,11 @@ class TinkerSampler:
         logprobs = list(answer.prompt_logprobs or ())[-count:]
         if len(logprobs) != count or any(one is None for one in logprobs):
             scored = f"{len(logprobs)} of {count} tokens of a text of {len(ids)}"
-            raise CloudError(f"Tinker scored {scored}", "away", undone=True)
+            raise CloudError(f"Tinker scored {scored}", "away")
         found = list(getattr(answer, "topk_prompt_logprobs", None) or ())[-count:] if top_logprobs else []
         values: Any = getattr(answer, "target_prompt_logprobs", None) if chosen is not None else None
         if chosen is not None and values is None:
-            raise CloudError("this Tinker server does not score chosen tokens", "refused", undone=True)
+            raise CloudError("this Tinker server does not score chosen tokens", "refused")
         return Scored(
             logprobs=[float(one) for one in logprobs],
             top_logprobs=[_pairs(row or ()) for row in found],

@@ -4,9 +4,10 @@
   `cispo` or `importance_sampling`. Providers sum over places, so means, weights and factors are in the advantages. Our
   ratio is truncated for either sign: under `ppo` and `importance_sampling` places whose ratio is beyond `ratio_cap`
   are masked, which is the same gradient; under `cispo` the cap bounds the weight from above.
-- *Distributions* (`distill`, `anchor`, `kl_base`, `entropy`): over K tokens and a tail
+- *Distributions* (`distill`, `imitate`, `anchor`, `kl_base`, `entropy`): over K tokens and a tail
   (`trainer_cloud.training.targets`), worked out here from the policy's logprobs at those tokens. What is sent are the
-  loss's derivatives by them, as weights of a cross entropy −Σ w·log π: its gradient is that of the loss.
+  loss's derivatives by them, as weights of a cross entropy −Σ w·log π: its gradient is that of the loss. Imitation
+  without a teacher's distribution is a cross entropy of the answer's tokens.
 
 Providers report and compare logprobs at temperature 1, so a sample drawn at another one has no ratio here. It is
 distilled where distributions are compared, and counts in `samples/left_out` where that takes a term from it.
@@ -32,15 +33,23 @@ from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
-from openclaw_rl.trainer_cloud.training.targets import POLICY, CloudTarget, TargetQueries, TokenPlan, own_tokens
+from openclaw_rl.trainer_cloud.training.targets import (
+    POLICY,
+    CloudTarget,
+    TargetQueries,
+    TokenPlan,
+    own_tokens,
+    target_recipe,
+)
 
 LARGEST_PULL = 16.0
-"""Bound of base/policy of the tail in the gradient of the anchor. The tail is moved through the weights of the K
-tokens, that ratio times π each, which cancel but for a share of π_tail. A provider's rounding does not cancel, and the
-ratio multiplies it too.
+"""Bound of base/policy or teacher/policy of the tail in the gradient of a forward KL. The tail is moved through the
+weights of the K tokens, that ratio times π each, which cancel but for a share of π_tail. A provider's rounding does not
+cancel, and the ratio multiplies it too.
 """
 
 
@@ -96,8 +105,6 @@ class CloudObjective:
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
-        self.scored_tokens = self.cached_tokens = 0
-        """Tokens that `learn_targets` has sent to be scored, and those of them that the provider had in its cache."""
         self._goal: float | None = None
         self._sent: list[int] = []
 
@@ -106,7 +113,7 @@ class CloudObjective:
         """The number of likeliest tokens at each position that `learn_targets` asks for if the provider reports as
         many.
         """
-        several = any(len(hints_of(sample, self._recipe)) > 1 for sample in self._samples)
+        several = any(len(self._hints(index)) > 1 for index in range(len(self._samples)))
         batch = self._recipe.topk if several or self._batch.metrics.sizes["anchor"] else 0
         return max(wanted_top_logprobs(self._recipe), batch)
 
@@ -114,9 +121,9 @@ class CloudObjective:
     def needs_live(self) -> bool:
         """True if `learn_targets` asks the policy before the step, be it as the teacher."""
         return any(
-            own_tokens(sample, terms, self._recipe)
-            or (self._recipe.teacher == "live" and hints_of(sample, self._recipe))
-            for sample, terms in zip(self._samples, self._terms, strict=True)
+            own_tokens(sample, self._terms[index], self._recipe)
+            or (self._recipe.teacher == "live" and self._hints(index))
+            for index, sample in enumerate(self._samples)
         )
 
     @property
@@ -124,8 +131,8 @@ class CloudObjective:
         """The longest text that `learn_targets` may ask about, and the place where its answer begins."""
         texts = [
             (prompt, sample.response_ids)
-            for sample in self._samples
-            for prompt in (sample.prompt_ids, *(hints_of(sample, self._recipe) if sample.taught is None else ()))
+            for index, sample in enumerate(self._samples)
+            for prompt in (sample.prompt_ids, *(self._hints(index) if sample.taught is None else ()))
         ]
         prompt, answer = max(texts, key=lambda text: len(text[0]) + len(text[1]))
         return [int(token) for part in (prompt, answer) for token in part], len(prompt)
@@ -135,19 +142,19 @@ class CloudObjective:
         return TokenPlan.for_step(self._samples, self._terms, self._recipe, updates)
 
     async def learn_targets(
-        self, teacher: Scorer | None, base: Scorer, live: Scorer | None, *, top_logprobs: int
+        self, teacher: Scorer | None, base: Scorer, live: Scorer | None, *, top_logprobs: int, bill: Bill
     ) -> None:
-        """Ask for everything that must be known before the step. `teacher` as the recipe has it and `live`, the policy
-        before the step, may be `None` where they are the base. The provider reports `top_logprobs` likeliest tokens.
+        """Ask for everything that must be known before the step, on the bill. `teacher` as the recipe has it and
+        `live`, the policy before the step, may be `None` where they are the base. The provider reports `top_logprobs`
+        likeliest tokens.
         """
         _check(unsupported(self._recipe, top_logprobs))
         if self._batch.metrics.sizes["anchor"] and not top_logprobs:
             raise TrainerError(f"an anchor {no_top_logprobs()}: set anchors = 0; nothing was sent")
-        queries = TargetQueries(self._recipe, teacher=teacher, base=base, live=live, top_logprobs=top_logprobs)
-        try:
-            self._targets = await queries.targets(self._samples, self._terms)
-        finally:
-            self.scored_tokens, self.cached_tokens = queries.tokens, queries.cached
+        queries = TargetQueries(
+            self._recipe, teacher=teacher, base=base, live=live, top_logprobs=top_logprobs, bill=bill
+        )
+        self._targets = await queries.targets(self._samples, self._terms)
         self._asked = [self._datum(index) for index in range(len(self._samples))]
         distances = [
             losses.reverse_kl(target.untaught, target.taught)
@@ -191,7 +198,7 @@ class CloudObjective:
             if self._terms[index] & POLICY:
                 sampled.append(self._sampled(index, values[:, 0]))
             if self._terms[index] - POLICY:
-                chosen.append(self._chosen(index, values[:, 1:]))
+                chosen.append(self._chosen(index, values))
         broken = sorted(term for term, value in metrics.losses.items() if not math.isfinite(value))
         if broken:
             raise TrainerError(f"loss of {', '.join(broken)} is not finite: nothing was sent to be trained")
@@ -235,6 +242,10 @@ class CloudObjective:
 
         return drift(tokens(before), tokens(after))
 
+    def _hints(self, index: int) -> Sequence[Sequence[int]]:
+        """The prompts under which the teacher sees a sample's answer."""
+        return hints_of(self._samples[index], target_recipe(self._terms[index], self._recipe))
+
     def _datum(self, index: int) -> Datum:
         text, target = self._texts[index], self._targets[index]
         chosen = [ids for ids in (target.ids, target.plain_ids) if ids is not None]
@@ -275,22 +286,34 @@ class CloudObjective:
         )
 
     def _chosen(self, index: int, logprobs: Tensor) -> Datum:
-        """The datum of a sample's other terms: minus the derivatives of their loss, as weights."""
+        """The datum of a sample's other terms: minus the derivatives of their loss by `logprobs` `[R, 1 + K]`, as
+        weights. The sampled tokens in the first column are sent only where nothing else is compared.
+        """
         target, text, terms = self._targets[index], self._texts[index], self._terms[index]
         leaf = logprobs.detach().clone().requires_grad_()
-        first = 0 if target.ids is None else target.ids.shape[1]
+        alone = leaf.shape[1] == 1
+        first = 1 if target.ids is None else 1 + target.ids.shape[1]
         total = leaf.new_zeros(())
         for term in sorted(terms - POLICY):
             if term == "distill":
-                values = self._distillation(leaf[:, :first], target, self._old[index][:, :first])
+                values = self._distillation(leaf[:, 1:first], target, self._old[index][:, : first - 1])
+            elif term == "imitate":
+                values = (
+                    -leaf[:, 0] if alone else _bounded_forward_kl(target.taught, losses.with_tail(leaf[:, 1:first]))
+                )
             else:
                 bins = losses.with_tail(leaf[:, first:])
-                compare = _bounded_anchor if term == "anchor" else base_comparison
-                values = compare(term, bins, target.base)
+                values = (
+                    _bounded_forward_kl(target.base, bins)
+                    if term == "anchor"
+                    else base_comparison(term, bins, target.base)
+                )
             total = total + self._batch.share(term, values, [self._samples[index]])
         (gradient,) = torch.autograd.grad(total, leaf)
-        weights = text.padded(-gradient.numpy(), np.float32)
-        return Datum(text.ids, self._asked[index].targets[:, 1:], weights=weights, lead=text.lead)
+        sent = 0 if alone else slice(1, None)
+        targets = self._asked[index].targets
+        weights = text.padded(-gradient.numpy()[:, sent], np.float32)
+        return Datum(text.ids, targets if alone else targets[:, 1:], weights=weights, lead=text.lead)
 
     def _distillation(self, logprobs: Tensor, target: CloudTarget, old: Tensor) -> Tensor:
         assert target.taught is not None, "the teacher is asked for this term"
@@ -339,12 +362,12 @@ def drift(before: NDArray[Any], after: NDArray[Any]) -> dict[str, float]:
     return {"kl/parent": float(distances.mean()), "entropy/mean": float(-(shares * new).sum() / shares.sum())}
 
 
-def _bounded_anchor(term: str, bins: Tensor, base: Tensor | None) -> Tensor:
-    """KL(base ‖ π) `[R]` over K tokens and a tail, `[R, K + 1]`; see `LARGEST_PULL` for its gradient."""
-    assert base is not None, "the base is asked for this term"
+def _bounded_forward_kl(known: Tensor | None, bins: Tensor) -> Tensor:
+    """KL(known ‖ π) `[R]` over K tokens and a tail, both `[R, K + 1]`; see `LARGEST_PULL` for its gradient."""
+    assert known is not None, "the base or the teacher is asked for this term"
     bound = bins[:, -1:].detach() + math.log(LARGEST_PULL)
-    bounded = losses.forward_kl(torch.cat([base[:, :-1], torch.minimum(base[:, -1:], bound)], dim=-1), bins)
-    return base_comparison(term, bins, base).detach() + bounded - bounded.detach()
+    bounded = losses.forward_kl(torch.cat([known[:, :-1], torch.minimum(known[:, -1:], bound)], dim=-1), bins)
+    return losses.forward_kl(known, bins).detach() + bounded - bounded.detach()
 
 
 def _at_temperature_1(sample: Sample) -> Sample:

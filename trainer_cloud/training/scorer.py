@@ -9,6 +9,7 @@ thousands of ids after a prompt of thousands of tokens; Fireworks scores none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.shared.gather import gather
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampler, Scored, Training
 
 AT_ONCE = 8
@@ -27,9 +29,10 @@ _FEWER = (100, 50, 20, 10, 5)
 
 @dataclass(eq=False)
 class _Asked:
-    """A text that waits for a forward pass, and its answer."""
+    """A text that waits for a forward pass, the bill that counts it, and its answer."""
 
     datum: Datum
+    bill: Bill
     logprobs: NDArray[np.float32] | None = None
     error: CloudError | None = None
 
@@ -44,9 +47,9 @@ class JoinedForward:
         self._waiting: list[_Asked] = []
         self._turn = asyncio.Lock()
 
-    async def logprobs(self, datum: Datum) -> NDArray[np.float32]:
+    async def logprobs(self, datum: Datum, bill: Bill) -> NDArray[np.float32]:
         """The logprobs of the datum's targets. Raises `CloudError`."""
-        asked = _Asked(datum)
+        asked = _Asked(datum, bill)
         self._waiting.append(asked)
         try:
             async with self._turn:
@@ -65,7 +68,11 @@ class JoinedForward:
         """Answer all that wait. One that is cancelled leaves the others waiting."""
         texts = list(self._waiting)
         try:
-            found = await (await self._training()).forward([asked.datum for asked in texts])
+            training = await self._training()
+            with contextlib.ExitStack() as requests:
+                for asked in texts:
+                    requests.enter_context(asked.bill.request({"prefill": len(asked.datum.ids)}))
+                found = await training.forward([asked.datum for asked in texts])
             for asked, logprobs in zip(texts, found, strict=True):
                 asked.logprobs = logprobs
         except CloudError as error:
@@ -102,44 +109,50 @@ class Scorer:
             return self._sampler
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        bill: Bill,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
     ) -> Scored:
         """As `Sampler.score`, with any chosen tokens. Raises `CloudError`."""
         asked: list[Coroutine[Any, Any, Scored]] = []
         if top_logprobs or (chosen is None and self._scores_texts):
-            asked.append(self._served_score(ids, start, top_logprobs))
+            asked.append(self._served_score(ids, start, top_logprobs, bill))
         if chosen is not None or not asked:
-            asked.append(self._forward_score(ids, start, chosen))
+            asked.append(self._forward_score(ids, start, chosen, bill))
         first, *rest = await gather(*asked)
         # The numbers of the forward pass are those that gradients are made of.
-        return msgspec.structs.replace(rest[0], top_logprobs=first.top_logprobs, cached=first.cached) if rest else first
+        return msgspec.structs.replace(rest[0], top_logprobs=first.top_logprobs) if rest else first
 
-    async def _served_score(self, ids: Sequence[int], start: int, top_logprobs: int) -> Scored:
+    async def _served_score(self, ids: Sequence[int], start: int, top_logprobs: int, bill: Bill) -> Scored:
         sampler = await self.sampler()
         assert sampler is not None, "likeliest tokens are asked for where a sampler reports them"
         async with self._gate:
-            return await sampler.score(ids, start, top_logprobs=top_logprobs)
+            return await _billed_score(sampler, ids, start, top_logprobs, bill)
 
-    async def _forward_score(self, ids: Sequence[int], start: int, chosen: NDArray[np.int64] | None) -> Scored:
+    async def _forward_score(
+        self, ids: Sequence[int], start: int, chosen: NDArray[np.int64] | None, bill: Bill
+    ) -> Scored:
         targets = np.asarray(ids[1:], dtype=np.int64)
         if chosen is not None:
             columns = np.zeros((len(targets), 1 + chosen.shape[1]), dtype=np.int64)
             columns[start - 1 :] = np.concatenate([targets[start - 1 :, None], chosen], axis=1)
             targets = columns
-        values = await self._forward.logprobs(Datum([int(token) for token in ids[:-1]], targets, lead=start - 1))
+        datum = Datum([int(token) for token in ids[:-1]], targets, lead=start - 1)
+        values = await self._forward.logprobs(datum, bill)
         values = values[start - 1 :]
         own = values if chosen is None else values[:, 0]
         return Scored([float(one) for one in own], chosen=None if chosen is None else values[:, 1:])
 
 
-class TopLogprobs(msgspec.Struct, frozen=True):
-    """The number of likeliest tokens at each position that are reported, and the tokens that were sent to learn it,
-    `cached` of which the service had in its cache.
-    """
-
-    count: int
-    tokens: int = 0
-    cached: int = 0
+async def _billed_score(sampler: Sampler, ids: Sequence[int], start: int, top_logprobs: int, bill: Bill) -> Scored:
+    with bill.request({"prefill": len(ids)}) as taken:
+        found = await sampler.score(ids, start, top_logprobs=top_logprobs)
+        taken |= {"prefill": len(ids) - found.cached, "cached": found.cached}
+    return found
 
 
 class TopLogprobsLimit:
@@ -158,21 +171,21 @@ class TopLogprobsLimit:
         longest, count = self._known.get(wanted, (0, min(wanted, self._most)))
         return not count or length <= longest
 
-    async def find(self, served: Sampler | None, ids: Sequence[int], start: int, wanted: int) -> TopLogprobs:
+    async def find(self, served: Sampler | None, ids: Sequence[int], start: int, wanted: int, bill: Bill) -> int:
         """The number up to `wanted` for texts as long as `ids`, of which `ids[start:]` are scored; 0: none. Raises
         `CloudError`, also where the text itself is refused.
         """
         longest, count = self._known.get(wanted, (0, min(wanted, self._most)))
         if served is None or not count or len(ids) <= longest:
-            return TopLogprobs(0 if served is None else count)
+            return 0 if served is None else count
         found = Scored([])
         for fewer in (count, *(one for one in _FEWER if one < count), 0):
             try:
-                found = await served.score(ids, start, top_logprobs=fewer)
+                found = await _billed_score(served, ids, start, fewer, bill)
                 break
             except CloudError as error:
                 if error.trouble != "refused" or not fewer:
                     raise
         reported = min((len(row) for row in found.top_logprobs), default=0)
         self._known[wanted] = len(ids), reported
-        return TopLogprobs(reported, len(ids), found.cached)
+        return reported

@@ -18,6 +18,8 @@ many as the recipe wants (`topk`) and the provider reports:
 - *An advantage per sampled token* needs the logprob of that token alone: exact with one hint, which is what `opd` and
   `combined` have. With several and no mean by token, the K tokens and the tail make the normaliser; where a provider
   reports no likeliest tokens, the sampled token and a tail do.
+- *Imitation*, a forward KL, compares the teacher's likeliest tokens. Where no distributions are compared it learns from
+  the answer's tokens alone, and no teacher is asked.
 - *A teacher's temperature* below 1 raises the K + 1 shares to its inverse; the tail's is an upper bound again.
 """
 
@@ -41,6 +43,7 @@ from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
 from openclaw_rl.shared.records import Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import Scored
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
@@ -98,12 +101,17 @@ class View:
 
 
 class TargetQueries:
-    """Asks about the answers of one batch. `tokens`: how many were sent to be scored, `cached`: how many of them the
-    provider had in its cache. `None` for teacher or policy is the base.
-    """
+    """Asks about the answers of one batch, on a bill. `None` for teacher or policy is the base."""
 
     def __init__(
-        self, recipe: Recipe, *, teacher: Scorer | None, base: Scorer, live: Scorer | None, top_logprobs: int
+        self,
+        recipe: Recipe,
+        *,
+        teacher: Scorer | None,
+        base: Scorer,
+        live: Scorer | None,
+        top_logprobs: int,
+        bill: Bill,
     ) -> None:
         self._recipe = recipe
         self._teacher = teacher or base
@@ -111,7 +119,7 @@ class TargetQueries:
         self._live = live or base
         self._count = min(recipe.topk, top_logprobs)
         self._top_logprobs = top_logprobs
-        self.tokens = self.cached = 0
+        self._bill = bill
 
     async def targets(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]]) -> list[CloudTarget]:
         """For each sample what its `terms` need."""
@@ -124,9 +132,10 @@ class TargetQueries:
         )
 
     async def _target(self, sample: Sample, terms: frozenset[str], near: bool) -> CloudTarget:
-        hints = hints_of(sample, self._recipe)
+        recipe = target_recipe(terms, self._recipe)
+        hints = hints_of(sample, recipe)
         own = await self._own(sample, terms)
-        taught = await self._taught(sample, hints, own) if hints else CloudTarget()
+        taught = await self._taught(sample, recipe, hints, own) if hints else CloudTarget()
         untaught = None
         if near and taught.ids is not None:
             seen = await self._view(self._base, sample.prompt_ids, sample, chosen=taught.ids)
@@ -153,12 +162,14 @@ class TargetQueries:
         ids = _among(seen.ids, answer) if asked is None else await asyncio.to_thread(_both, own, [seen], answer)
         return ids, losses.with_tail(_tensor(seen.at(ids, answer)[0]))
 
-    async def _taught(self, sample: Sample, hints: Sequence[Sequence[int]], own: NDArray[np.int64]) -> CloudTarget:
-        recipe, answer = self._recipe, _answer(sample)
+    async def _taught(
+        self, sample: Sample, recipe: Recipe, hints: Sequence[Sequence[int]], own: NDArray[np.int64]
+    ) -> CloudTarget:
+        answer = _answer(sample)
         picks = recipe.per_token_hints and len(hints) > 1
         token = recipe.distillation == "token"
         exact = token and recipe.teacher_temperature == 1 and (picks or len(hints) == 1)
-        given = self._given(own)
+        given = self._given(recipe, own)
         selected = min(recipe.select_k, self._top_logprobs)
         count = selected if recipe.distillation == "select" else self._count
         top = 0 if exact or (given is not None and recipe.distillation != "full") else count
@@ -190,9 +201,8 @@ class TargetQueries:
         place = torch.from_numpy((ids == answer[:, None]).argmax(axis=-1))
         return CloudTarget(sampled=losses.sampled_logprobs(taught, place))
 
-    def _given(self, own: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    def _given(self, recipe: Recipe, own: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The tokens of the policy before the step that the teacher is asked about."""
-        recipe = self._recipe
         if recipe.distillation == "select":
             return None if recipe.select_from == "teacher" else own[:, : recipe.select_k]
         return own[:, : self._count] if _student(recipe) else None
@@ -215,9 +225,7 @@ class TargetQueries:
         chosen: NDArray[np.int64] | None = None,
     ) -> View:
         text = [int(token) for part in (prompt, sample.response_ids) for token in part]
-        self.tokens += len(text) * (2 if top_logprobs and chosen is not None else 1)
-        scored = await scorer.score(text, len(prompt), top_logprobs=top_logprobs, chosen=chosen)
-        self.cached += scored.cached
+        scored = await scorer.score(text, len(prompt), self._bill, top_logprobs=top_logprobs, chosen=chosen)
         return await asyncio.to_thread(_read, scored, sample, top_logprobs, chosen)
 
 
@@ -251,6 +259,7 @@ def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -
     in a forward pass.
     """
     length = len(sample.response_ids)
+    recipe = target_recipe(terms, recipe)
     hints = hints_of(sample, recipe)
     picks = recipe.per_token_hints and len(hints) > 1
     # Where the teacher's tokens are compared, under several hints they are known after a first look, and asked about in
@@ -267,8 +276,17 @@ def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -
     return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in asked)
 
 
+def target_recipe(terms: frozenset[str], recipe: Recipe) -> Recipe:
+    """The recipe that describes the teacher's targets of a sample with these `terms`."""
+    if "imitate" not in terms:
+        return recipe
+    compared = recipe.distillation in ("full", "topk")
+    return recipe.replace(distillation="topk" if compared else "none", topk_from="teacher")
+
+
 def own_tokens(sample: Sample, terms: frozenset[str], recipe: Recipe) -> int:
     """The number of the policy's likeliest tokens before the step that a term asks for at each position."""
+    recipe = target_recipe(terms, recipe)
     compared = not terms.isdisjoint(("kl_base", "entropy")) or ("distill" in terms and _student(recipe))
     return max(needs_old(sample, recipe), recipe.topk if compared else 0)
 

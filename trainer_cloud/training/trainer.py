@@ -36,13 +36,13 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
 from openclaw_rl.trainer_cloud import launch, pointer
 from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
-from openclaw_rl.trainer_cloud.budget.budget import Budget
+from openclaw_rl.trainer_cloud.budget.budget import Bill, Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
 from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Provider, Training
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Provider, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.retry import ProviderRetry
-from openclaw_rl.trainer_cloud.training.scorer import Scorer, TopLogprobs, TopLogprobsLimit
+from openclaw_rl.trainer_cloud.training.scorer import Scorer, TopLogprobsLimit
 from openclaw_rl.trainer_cloud.training.support import unsupported
 
 log = logging.getLogger(__name__)
@@ -206,32 +206,33 @@ class CloudTrainer:
                 # The state that this step starts from must be there again should it fail.
                 self._origin = await self._save(training, weights=False)
             asked = time.perf_counter()
-            top_logprobs = await self._learn_targets(objective, recipe)
+            await self._learn_targets(objective, recipe, bill)
             teaching = time.perf_counter() - asked
             same = {name: getattr(recipe, name) for name in Adam.__struct_fields__ if name != "learning_rate"}
             adam = Adam(learning_rate=recipe.rate(self._step), **same)
             norms: list[float] = []
             reported: Mapping[str, float] = {}
             assumed = known is not None
-            now = before = self._finite(await training.forward(objective.asked())) if known is None else known
+            read: dict[Kind, int] = {"prefill": _tokens(objective.asked())}
+            if known is None:
+                with bill.request(read):
+                    known = self._finite(await training.forward(objective.asked()))
+            now = before = known
             updates = 0
             for _ in range(recipe.epochs):
                 passes = await asyncio.to_thread(objective.passes, now)
                 if not passes or (updates and objective.is_taught):
                     break
                 updates += 1
-                updated = await training.update(passes, adam, after=objective.asked())
+                trained = sum(_tokens(one.data) for one in passes)
+                with bill.request({**read, "train": trained, "step": 1}):
+                    updated = await training.update(passes, adam, after=objective.asked())
                 reported = updated.metrics
                 norms += [reported["gradient/norm"]] if "gradient/norm" in reported else []
                 if assumed and updates == 1:
                     before = self._finite(objective.corrected(now, updated.before))
                     await asyncio.to_thread(objective.passes, before)  # for the metrics
                 now = self._finite(updated.after)
-            made = objective.plan(updates)
-            cached = top_logprobs.cached + objective.cached_tokens
-            forward = made.forward - (objective.plan(0).forward if assumed else 0)
-            prefill = top_logprobs.tokens + objective.scored_tokens + forward - cached
-            bill |= {"prefill": prefill, "cached": cached, "train": made.trained, "step": updates}
         metrics = {**objective.metrics(), **objective.drift(before, now), **reported}
         metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
         if norms:
@@ -244,23 +245,22 @@ class CloudTrainer:
         length = len(objective.longest[0]) if wanted else 0
         return 0 if not wanted or self._top_logprobs.is_known(wanted, length) else length
 
-    async def _learn_targets(self, objective: CloudObjective, recipe: Recipe) -> TopLogprobs:
+    async def _learn_targets(self, objective: CloudObjective, recipe: Recipe, bill: Bill) -> None:
         self._base_scorer = base = live = self._base_scorer or self._scorer("", self._base_training)
-        top_logprobs = TopLogprobs(0)
+        top_logprobs = 0
         self._sent_data = True
         if wanted := objective.wanted_top_logprobs:
-            top_logprobs = await self._top_logprobs.find(await base.sampler(), *objective.longest, wanted)
-            if impossible := unsupported(recipe, top_logprobs.count):
+            top_logprobs = await self._top_logprobs.find(await base.sampler(), *objective.longest, wanted, bill)
+            if impossible := unsupported(recipe, top_logprobs):
                 raise self._retry.never(impossible)
         if objective.needs_live and self._origin is not None:
             path = self._origin.sampler or (await self._save(await self._ready(), weights=True)).sampler
             live = self._scorer(path, self._ready)
         teacher = base if recipe.teacher == "base" else live
         try:
-            await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs.count)
+            await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs, bill=bill)
         except TrainerError as error:
             raise self._retry.never(str(error)) from error
-        return top_logprobs
 
     def _scorer(self, path: str, training: Callable[[], Awaitable[Training]]) -> Scorer:
         """Scores under the weights at `path`, which `training` has too. Weights are sampled from where that takes no
@@ -318,6 +318,10 @@ class CloudTrainer:
         if self._unsaved:
             self._step, self._unsaved = (0 if self._origin is None else self._origin.step), False
         await asyncio.gather(*(training.close() for training in held if training is not None))
+
+
+def _tokens(data: Sequence[Datum]) -> int:
+    return sum(len(datum.ids) for datum in data)
 
 
 def _check_samples(samples: Sequence[Sample], number: int) -> None:

@@ -21,6 +21,7 @@ from torch.distributed.launcher.api import LaunchConfig, launch_agent
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.placement import inherited_placement
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.megatron import hang
 from openclaw_rl.trainer_local.models.device import choose_device
 from openclaw_rl.trainer_local.placement.assignments import parse_gpus
 
@@ -67,9 +68,19 @@ def launch(settings: Settings) -> int | None:
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
             how = f"exit code {failure.exitcode}" if failure.exitcode > 0 else failure.signal_name()
-            log.error("rank %d of the trainer ended (%s), and all the others with it", rank, how)
+            log.error("rank %d of the trainer ended (%s), and all the others with it%s", rank, how, _explain(how))
             return max(1, failure.exitcode)
     return 0
+
+
+def _explain(how: str) -> str:
+    """The meaning of a rank that NCCL has ended; "" for others."""
+    if how != "SIGABRT":
+        return ""
+    return (
+        ". NCCL ends a rank whose collective took longer than "
+        f"{hang.TIMEOUT}; the lines above name it, and ranks without such a line hang"
+    )
 
 
 def ranks_for(settings: Settings, device: torch.device) -> int:

@@ -14,10 +14,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 from torch.nn.functional import dropout, linear
 
 from openclaw_rl.shared.errors import ConfigError
@@ -126,8 +127,8 @@ class Adapter(torch.nn.Module):
         device: torch.device,
     ) -> None:
         super().__init__()
-        self._scale, self._dropout = learning.lora_alpha / learning.lora_rank, learning.lora_dropout
-        self._row_parallel = row_parallel = modules[0].endswith(("o_proj", "down_proj"))
+        self.scale, self._dropout = learning.lora_alpha / learning.lora_rank, learning.lora_dropout
+        self.row_parallel = row_parallel = modules[0].endswith(("o_proj", "down_proj"))
         self._group = group
         cuts = {
             DOWN: Chunked(1) if row_parallel else Replicated(),
@@ -144,16 +145,24 @@ class Adapter(torch.nn.Module):
             parameter.tensor_model_parallel = mapped.cut.parallel  # type: ignore[attr-defined]
             self.register_parameter(side, parameter)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Its addition to the projection's output: `[…, in]` to `[…, out]`, cut as the layer's."""
-        return self._addition(hidden, linear)
+    @property
+    def down(self) -> Tensor:
+        """A, in single precision."""
+        return self.get_parameter(DOWN)
 
-    def _addition(self, hidden: Tensor, product: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        down, up = (self.get_parameter(side).to(hidden.dtype) for side in (DOWN, UP))
+    @property
+    def up(self) -> Tensor:
+        """B, in single precision."""
+        return self.get_parameter(UP)
+
+    def inner(self, hidden: Tensor, down: Tensor, product: Callable[[Tensor, Tensor], Tensor] = linear) -> Tensor:
+        """The product of `hidden` `[…, in]` and `down`, complete on every rank. `down` is the A of this adapter, or the
+        stacked A's of all adapters with this input.
+        """
         inner = product(self._dropped(hidden), down)
         if self._group.size() > 1:
-            inner = reduce_parts(inner, self._group) if self._row_parallel else copy_to_parts(inner, self._group)
-        return product(inner, up) * self._scale
+            inner = reduce_parts(inner, self._group) if self.row_parallel else copy_to_parts(inner, self._group)
+        return inner
 
     def _cut(self, cut: Cut) -> Cut:
         return cut
@@ -163,7 +172,7 @@ class Adapter(torch.nn.Module):
         if not (self.training and share):
             return hidden
         ranks = self._group.size()
-        if not self._row_parallel or ranks == 1:
+        if not self.row_parallel or ranks == 1:
             return dropout(hidden, share)
         # Ranks draw alike for the full width and take their parts, so that dropout does not depend on their number.
         width = hidden.shape[-1]
@@ -174,45 +183,86 @@ class Adapter(torch.nn.Module):
 class ExpertAdapter(Adapter):
     """The adapters of one projection of every expert."""
 
-    def forward(self, hidden: Tensor, ends: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, hidden: Tensor, ends: Tensor) -> Tensor:
         """Their addition for rows ordered by expert, of which those of expert e end at `ends[e]`."""
-        return self._addition(hidden, lambda rows, weights: grouped(rows, weights, ends))
+        down, up = self.down.to(hidden.dtype), self.up.to(hidden.dtype)
+        inner = self.inner(hidden, down, lambda rows, weights: grouped(rows, weights, ends))
+        return grouped(inner, up, ends) * self.scale
 
     def _cut(self, cut: Cut) -> Cut:
         return Stacked(cut)
 
 
 class Adapted(torch.nn.Module):
-    """A linear layer of Megatron-core with the adapters of its projections (`None` for one without)."""
+    """A linear layer of Megatron-core with the adapters of its projections.
 
-    def __init__(self, layer: torch.nn.Module, adapters: Mapping[str, Adapter], shape: Shape, switch: Switch) -> None:
+    The rows of its output are `groups` times the projections `parts`, by their share of a group; not every one has an
+    adapter. All A's are one product and all B's another, which is added to the layer's output in place. Under dropout
+    the projections of a layer drop the same inputs.
+    """
+
+    def __init__(
+        self,
+        layer: torch.nn.Module,
+        adapters: Mapping[str, Adapter],
+        parts: Mapping[str, int],
+        groups: int,
+        switch: Switch,
+    ) -> None:
         super().__init__()
         self.layer = layer
         self.adapters = torch.nn.ModuleDict(adapters)
-        self._shape = shape
+        self._parts, self._groups = parts, groups
         self._switch = switch
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Any]:
         output, bias = self.layer(hidden)
-        return (output + self._added(hidden, output) if self._switch.on else output), bias
+        return (self._add(hidden, output) if self._switch.on else output), bias
 
-    def _added(self, hidden: Tensor, output: Tensor) -> Tensor:
-        parts = {name: adapter(hidden) for name, adapter in self.adapters.items()}
-        if parts.keys() & {"o_proj", "down_proj"}:
-            (only,) = parts.values()
-            return only
-        lead = output.shape[:-1]
-        if parts.keys() & {"gate_proj", "up_proj"}:
-            half = output.new_zeros(*lead, output.shape[-1] // 2) if len(parts) < 2 else output
-            return torch.cat([parts.get(name, half) for name in ("gate_proj", "up_proj")], dim=-1)
-        shape = self._shape
-        widths = {"q_proj": shape.heads // shape.groups * shape.head, "k_proj": shape.head, "v_proj": shape.head}
-        groups = output.shape[-1] // sum(widths.values())
-        grouped = [
-            parts[name].view(*lead, groups, width) if name in parts else output.new_zeros(*lead, groups, width)
-            for name, width in widths.items()
-        ]
-        return torch.cat(grouped, dim=-1).view(*lead, -1)
+    def _add(self, hidden: Tensor, output: Tensor) -> Tensor:
+        adapters: list[Any] = list(self.adapters.values())
+        down = torch.cat([one.down for one in adapters]).to(hidden.dtype)
+        inner = adapters[0].inner(hidden, down).flatten(0, -2)
+        up = self._ups(output.shape[-1], inner.dtype)
+        if adapters[0].row_parallel:
+            # Megatron-core returns this output from a function of its own, as a view that autograd does not let change.
+            return torch.addmm(output.flatten(0, -2), inner, up.t()).view_as(output)
+        return cast(Tensor, _AddProduct.apply(output, inner, up))
+
+    def _ups(self, rows: int, dtype: torch.dtype) -> Tensor:
+        """All B's, scaled: `[rows, k · r]` for `rows` of output and k adapters. A row is zero but for the columns of
+        its projection's adapter.
+        """
+        adapters: dict[str, Any] = dict(self.adapters.items())
+        first = next(iter(adapters.values()))
+        shape = self._groups, rows // self._groups, len(adapters), first.up.shape[1]
+        ups = torch.zeros(shape, dtype=dtype, device=first.up.device)
+        begin = number = 0
+        for name, share in self._parts.items():
+            end = begin + shape[1] * share // sum(self._parts.values())
+            if name in adapters:
+                up = adapters[name].up * first.scale
+                ups[:, begin:end, number] = up.view(self._groups, end - begin, -1)
+                number += 1
+            begin = end
+        return ups.view(rows, -1)
+
+
+class _AddProduct(Function):
+    """Adds `inner` `[N, k]` times `up` `[out, k]` to `output` `[…, out]` in place."""
+
+    @staticmethod
+    def forward(context: Any, output: Tensor, inner: Tensor, up: Tensor) -> Tensor:
+        context.mark_dirty(output)
+        context.save_for_backward(inner, up)
+        output.view(-1, output.shape[-1]).addmm_(inner, up.t())
+        return output
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> Any:
+        inner, up = context.saved_tensors
+        gradient = gradients[0].flatten(0, -2)
+        return gradients[0], gradient @ up, gradient.t() @ inner
 
 
 def adapt(
@@ -245,7 +295,12 @@ def adapt(
         for place, adapters in inside.items():
             owner = layer.get_submodule(place.rpartition(".")[0])
             attribute = place.rpartition(".")[2]
-            setattr(owner, attribute, Adapted(getattr(owner, attribute), adapters, shape, switch))
+            fused = attribute == "linear_qkv"
+            parts = {name.rpartition(".")[2]: 1 for name, where in PROJECTIONS if where == place}
+            if fused:
+                parts["q_proj"] = shape.heads // shape.groups
+            groups = shape.groups // group.size() if fused else 1
+            setattr(owner, attribute, Adapted(getattr(owner, attribute), adapters, parts, groups, switch))
         for name in EXPERTS if shape.experts else ():
             if experts := [module for module in modules if module.endswith(f".{name}")]:
                 layer.mlp.adapters[name] = made(ExpertAdapter, experts)

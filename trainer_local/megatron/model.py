@@ -22,9 +22,7 @@ from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.prefix.tree import Packed, Run
 
 
-def configuration(
-    shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, recompute: bool, on_cpu: bool
-) -> TransformerConfig:
+def configuration(shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, on_cpu: bool) -> TransformerConfig:
     """Megatron-core's configuration. All weights are overwritten, so nothing is drawn for them; their initialisation
     stays on, since it marks which of them are cut among ranks.
     """
@@ -32,9 +30,6 @@ def configuration(
     def leave(weight: Tensor) -> Tensor:
         return weight
 
-    options: dict[str, Any] = {}
-    if recompute:
-        options = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     return TransformerConfig(
         num_layers=shape.layers,
         hidden_size=shape.hidden,
@@ -69,7 +64,6 @@ def configuration(
         masked_softmax_fusion=False,
         apply_rope_fusion=False,
         persist_layer_norm=False,
-        **options,
     )
 
 
@@ -100,6 +94,13 @@ class PackedModel(torch.nn.Module):
         # Rounded as transformers rounds it: at large positions one unit of rounding is a visible difference.
         self.register_buffer("frequencies", 1.0 / shape.rope_theta ** (even / shape.head), persistent=False)
         self._open_input = False
+
+    def recompute(self, layers: int) -> None:
+        """Let the first `layers` layers recompute their activations in training mode, from the next pass on."""
+        config = self.gpt.config  # Megatron-core reads these in every pass
+        config.recompute_granularity = "full" if layers else None
+        config.recompute_method = "block" if layers else None
+        config.recompute_num_layers = layers or None
 
     def open_input(self) -> None:
         """Let gradients reach the embeddings' output though nothing before it is trained: recomputed layers would have

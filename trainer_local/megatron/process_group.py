@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from openclaw_rl.shared.errors import TrainerError, TrainerOutOfMemory
+from openclaw_rl.trainer_local.megatron import hang
 from openclaw_rl.trainer_local.megatron.launch import under_torchrun
 
 log = logging.getLogger("megatron")
@@ -32,7 +33,9 @@ log = logging.getLogger("megatron")
 START = timedelta(minutes=10)
 """Time for all processes to start and find each other."""
 FOREVER = timedelta(days=3650)
-"""Ranks wait for their next command as long as it takes; a rank that died is noticed by its connection."""
+"""Ranks wait for their next command as long as it takes; a rank that died is noticed by its connection. Within a
+command they wait for each other for a time (`hang.TIMEOUT`).
+"""
 
 GRACE_SECONDS = 120.0
 """Time for the others to meet the error of a failed rank. They may be in a pass that it has left; then only the end of
@@ -74,23 +77,28 @@ class Failure(NamedTuple):
 def join() -> ProcessGroup:
     """The group of the processes that torchrun started, once all are there; else of this process alone."""
     if not under_torchrun():
-        return ProcessGroup(dist.HashStore(), 0, 1)  # type: ignore[attr-defined]
+        return ProcessGroup(dist.HashStore(), 0, 1, hang.TIMEOUT)  # type: ignore[attr-defined]
     store, rank, size = next(iter(rendezvous("env://", timeout=START)))
-    return ProcessGroup(store, rank, size)
+    return ProcessGroup(store, rank, size, hang.TIMEOUT)
 
 
 class ProcessGroup:
     """This process among those that train together. All ranks call each method, in the same order."""
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
-        """Join the others; returns when all are there. `store` is shared by all of them."""
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        """Join the others; returns when all are there. `store` is shared by all of them, and within a command none
+        waits longer than `timeout` for another.
+        """
         self.rank, self.size = rank, size
         self.tensor_parallel, self.device = 1, torch.device("cpu")
         self._arranged = 0
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=FOREVER)
-        self._control = dist.new_group(backend="gloo", timeout=FOREVER) if size > 1 else None
-        store.set_timeout(FOREVER)
+        self._timeout = timeout
+        self._attendance = hang.Attendance(store, rank, size, timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        self._commands = dist.new_group(backend="gloo", timeout=FOREVER) if size > 1 else None
+        self._control = dist.new_group(backend="gloo", timeout=timeout) if size > 1 else None
+        store.set_timeout(timeout)
 
     def arrange(self, tensor_parallel: int, device: torch.device) -> None:
         """Split the ranks into models of `tensor_parallel` ranks each, which compute on `device`."""
@@ -102,7 +110,10 @@ class ProcessGroup:
         if tensor_parallel != self._arranged:
             if self._arranged:
                 parallel_state.destroy_model_parallel()
-            parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor_parallel)
+            parallel_state.initialize_model_parallel(
+                tensor_model_parallel_size=tensor_parallel,
+                distributed_timeout_minutes=self._timeout / timedelta(minutes=1),  # type: ignore[arg-type]
+            )
             self._arranged = self.tensor_parallel = tensor_parallel
             self.tensor_group = parallel_state.get_tensor_model_parallel_group()
             self.data_group = parallel_state.get_data_parallel_group()
@@ -132,7 +143,9 @@ class ProcessGroup:
         if self._control is None:
             return [value]
         found: list[Any] = [None] * self.size
+        self._attendance.enter()
         dist.all_gather_object(found, (failure, value), group=self._control)
+        self._attendance.leave()
         failed = {rank: failure for rank, (failure, _) in enumerate(found) if failure is not None}
         if failed:
             raise _joined(failed, self.size)
@@ -148,10 +161,10 @@ class ProcessGroup:
         return self.exchange(brought)[:: self.tensor_parallel]
 
     def broadcast(self, value: Any = None) -> Any:
-        """The object that rank 0 passes."""
+        """The object that rank 0 passes, however long that takes."""
         box = [value]
-        if self._control is not None:
-            dist.broadcast_object_list(box, src=0, group=self._control)
+        if self._commands is not None:
+            dist.broadcast_object_list(box, src=0, group=self._commands)
         return box[0]
 
     def broadcast_tensor(self, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -201,15 +214,26 @@ class ProcessGroup:
 
     def perform(self, work: Callable[[], Value], leaving: Callable[[Exception], None]) -> Value:
         """Do one command. If it fails on one rank, it fails on all; the rank that failed raises its own error, or what
-        all ranks ran out of memory for. `leaving` gets the error if this process has to end because of it.
+        all ranks ran out of memory for. `leaving` gets the error if this process has to end because of it. A rank that
+        hangs ends this process.
         """
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)  # of this thread
+        try:
+            return self._perform(work, leaving)
+        except Exception as error:
+            if hang.is_timeout(error):
+                leave(self._attendance.describe(error))
+            raise
+
+    def _perform(self, work: Callable[[], Value], leaving: Callable[[Exception], None]) -> Value:
         try:
             found = work()
         except RankFailed:
             raise
         except Exception as error:
+            if hang.is_timeout(error):
+                raise
             failure = Failure.from_error(error)
             try:
                 with self._deadline(failure.reason, functools.partial(leaving, error)):

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from megatron.core.tensor_parallel.random import _get_all_rng_states
 from torch import Tensor
 
-from openclaw_rl.shared.errors import TrainerError, TrainerOutOfMemory
+from openclaw_rl.shared.errors import ConfigError, TrainerError, TrainerOutOfMemory
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
@@ -20,8 +21,11 @@ from openclaw_rl.trainer_local.megatron.distributed_optimizer import Distributed
 from openclaw_rl.trainer_local.megatron.forward import Use, run_packed
 from openclaw_rl.trainer_local.megatron.optimizer import Optimizer
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
+from openclaw_rl.trainer_local.megatron.shape import shape_of
+from openclaw_rl.trainer_local.megatron.weight_names import Source
 from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.models.device import choose_device
+from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
@@ -75,6 +79,7 @@ class Rank:
         self.settings = settings
         if settings.learning.custom_loss:
             load_loss(settings.learning.custom_loss)
+        self.limit = _first_limit(settings, group)
         dtype = torch.bfloat16 if group.device.type == "cuda" else torch.float32
         with random_state(group.device, settings.learning.seed):
             self.weights = RankWeights(settings, group, dtype)
@@ -84,8 +89,6 @@ class Rank:
         self.optimizer: Optimizer | DistributedOptimizer = kind(self.weights, settings.learning)
         self.average: Mapping[str, Tensor] | None = None
         self.steps = 0
-        self.limit = MemoryLimit()
-        self.limit.merge(group.exchange(take_over(settings)))
 
     def step(
         self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor], limit: MemoryLimit
@@ -94,6 +97,7 @@ class Rank:
         limit of memory.
         """
         self.limit = limit
+        self.weights.model.recompute(limit.recomputed)
         with naming_shortage(f"Step {self.steps + 1}"):
             return self._step(samples, recipe.replace(micro_batch_tokens=limit.apply(recipe.micro_batch_tokens)), start)
 
@@ -191,6 +195,29 @@ class Rank:
                 if group.data_rank:
                     torch.manual_seed(int(seeds[group.data_rank]))
             yield
+
+
+def _first_limit(settings: Settings, group: ProcessGroup) -> MemoryLimit:
+    """The limit of memory at the start, the same on all ranks. Raises `ConfigError`."""
+    on_cpu, setting = group.device.type == "cpu", settings.learning.recompute
+    if on_cpu and setting is True:
+        _check_recomputing()
+    shape = shape_of(Source(settings.engine.model).config, settings.engine.model, group.tensor_parallel)
+    layers = 0 if on_cpu and setting == "auto" else shape.layers
+    found = first_limit(settings, "megatron", group.device, layers, group.size)
+    found.merge(group.exchange(found))
+    found.merge(group.exchange(take_over(settings)))
+    return found
+
+
+def _check_recomputing() -> None:
+    """Raise `ConfigError` where Megatron-core cannot read the random state that it restores to recompute a layer."""
+    try:
+        _get_all_rng_states()
+    except (AssertionError, RuntimeError) as error:
+        raise ConfigError(
+            "recompute = true: Megatron-core recomputes layers on CUDA alone; set recompute = false on a CPU"
+        ) from error
 
 
 class RankLearning:

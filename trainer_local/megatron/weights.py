@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from megatron.core.tensor_parallel.random import _get_all_rng_states
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -89,10 +88,7 @@ class RankWeights:
         self.copies_device = self._rest if settings.learning.lora else host
         """Device of copies: a GPU that trains all weights has no room for another copy."""
         on_cpu = group.device.type == "cpu"
-        self._recomputes = settings.learning.recomputes(on_gpu=not on_cpu)
-        config = configuration(self.shape, group.tensor_parallel, dtype, recompute=self._recomputes, on_cpu=on_cpu)
-        if self._recomputes and on_cpu:
-            _check_recomputing()
+        config = configuration(self.shape, group.tensor_parallel, dtype, on_cpu=on_cpu)
         self.model = PackedModel(self.shape, config).to(group.device).eval()
         self.model.gpt.to(dtype)  # norms too, which torch makes in single precision
         self._switch = Switch()
@@ -212,8 +208,7 @@ class RankWeights:
         self.names = list(whole)
         parts = adapt(self.model.gpt, self.shape, settings.learning, whole, self._switch, self.group.device)
         self.model.eval()
-        if self._recomputes:
-            self.model.open_input()
+        self.model.open_input()
         return {name: Trained(part, part, mapped) for name, (part, mapped) in parts.items()}
 
     def _all(self) -> dict[str, Trained]:
@@ -235,16 +230,6 @@ class RankWeights:
             joined = one.mapped.cut.join([part] * count)
             found |= {name: tuple(full.shape) for name, full in zip(one.mapped.names, joined, strict=True)}
         return {name: found[name] for name in self.names}
-
-
-def _check_recomputing() -> None:
-    """Raise `ConfigError` where Megatron-core cannot read the random state that it restores to recompute a layer."""
-    try:
-        _get_all_rng_states()
-    except (AssertionError, RuntimeError) as error:
-        raise ConfigError(
-            "recompute = true: Megatron-core recomputes layers on CUDA alone; set recompute = false on a CPU"
-        ) from error
 
 
 def _names(config: Any) -> list[str]:

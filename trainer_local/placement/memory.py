@@ -56,13 +56,13 @@ class Saved(NamedTuple):
 
 
 # By trainer and `lora`. Counted exactly with `torch.autograd.graph.saved_tensors_hooks` over Qwen3 layers of several
-# sizes on a CPU (bfloat16; all weights in transformers: single precision); fused kernels on a GPU save less. Compare
-# Korthikanti et al. (arXiv 2205.05198, section 4): 34 bytes per number of the hidden size in a GPT layer with dropout.
+# sizes on a CPU (bfloat16); fused kernels on a GPU save less. Compare Korthikanti et al. (arXiv 2205.05198, section 4):
+# 34 bytes per number of the hidden size in a GPT layer with dropout.
 SAVED: dict[tuple[str, bool], Saved] = {
     ("megatron", True): Saved(12, 10, 10, 10, angles=8),
     ("megatron", False): Saved(20, 14, 14, 10, angles=8),
-    ("transformers", True): Saved(28, 12, 8, 10),
-    ("transformers", False): Saved(24, 16, 16, 16),
+    ("transformers", True): Saved(12, 8, 8, 8),
+    ("transformers", False): Saved(16, 10, 10, 8),
 }
 # Counted like these in the Megatron-core trainer with LoRA. A token's way through one expert adds bytes for each number
 # of the hidden size (2 of a plain layer's fall away) and of the expert's width, and for its place; the router adds some
@@ -141,13 +141,21 @@ def serving(settings: Settings, shape: ModelShape, role: str, tensor_parallel: i
 
 
 def training(
-    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1
+    settings: Settings,
+    shape: ModelShape,
+    trainer: str,
+    tensor_parallel: int,
+    ranks: int = 1,
+    *,
+    recomputed: int | None = None,
 ) -> list[MemoryPart]:
-    """Parts of the trainer on each of its GPUs, `ranks` in all."""
+    """Parts of the trainer on each of its GPUs, `ranks` in all, if `recomputed` layers recompute their activations
+    (`None`: all that the settings allow).
+    """
     learning, tokens = settings.learning, longest(settings, shape, trainer)
     shorter = "max_sample_tokens" if tokens > learning.micro_batch_tokens else "micro_batch_tokens"
     hint = f"a smaller {shorter} (now {settings.value(shorter)})"
-    recompute = hint if learning.recomputes(on_gpu=True) else "recompute = true"
+    recompute = "recompute = auto" if learning.recompute is False else hint
     with_base = bool(learning.custom_loss) or learning.kl_base > 0
     teacher = learning.method != "binary" or with_base
     copies = LOGIT_COPIES["sampled" if learning.method in SAMPLED and not with_base else "distributions"]
@@ -157,12 +165,12 @@ def training(
         answers = min(tokens, max(min(settings.serve.max_output_tokens, ANSWER), LOGIT_BYTES // logit))
     elif teacher:
         answers = min(answers, TARGET_BYTES // logit)
-    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel)
+    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed)
     what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
     if learning.lora:
         trained = "a larger tensor_parallel" if trainer == "megatron" else ""
     elif trainer == "transformers":
-        what, size = "weights and base, single precision", 2 * SINGLE * shape.parameters
+        what, size = "weights and base, bfloat16", 2 * HALF * shape.parameters
     at_rest, in_step, on_host = _state(settings, shape, trainer, tensor_parallel, ranks)
     offload = "" if learning.lora else "lora = true" if learning.offload_optimizer else "offload_optimizer = true"
     parts = [
@@ -178,6 +186,19 @@ def training(
     return [part for part in parts if part.bytes]
 
 
+def layers_to_recompute(
+    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1, *, room: int
+) -> int:
+    """The smallest number of layers that have to recompute their activations so that a step fits in `room` bytes; all
+    if it does not fit even then. The transformers trainer recomputes all or none.
+    """
+    for layers in range(shape.layers) if trainer == "megatron" else (0,):
+        parts = training(settings, shape, trainer, tensor_parallel, ranks, recomputed=layers)
+        if total(during_step(parts)) <= room:
+            return layers
+    return shape.layers
+
+
 def longest(settings: Settings, shape: ModelShape, trainer: str) -> int:
     """Maximum tokens of one forward pass: a micro batch, or one turn that is longer. The Megatron-core trainer packs up
     to a micro batch next to such a turn (`trainer_local.megatron.forward.budget`).
@@ -188,10 +209,15 @@ def longest(settings: Settings, shape: ModelShape, trainer: str) -> int:
     return turn + (settings.learning.micro_batch_tokens if trainer == "megatron" else 0)
 
 
-def activations(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int) -> int:
-    """Bytes saved for the backward pass: of all layers, or with recompute their inputs and one layer (Chen et al.,
-    arXiv 1604.06174); and one layer's gradients. Hidden states are whole on every GPU.
+def activations(
+    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, recomputed: int | None = None
+) -> int:
+    """Bytes saved for the backward pass: all of the layers that keep theirs, and the inputs of the `recomputed` ones
+    (Chen et al., arXiv 1604.06174; `None`: all layers unless `recompute = false`); and one layer, whose gradients are
+    computed. Hidden states are whole on every GPU.
     """
+    if recomputed is None:
+        recomputed = 0 if settings.learning.recompute is False else shape.layers
     saved = SAVED[trainer, settings.learning.lora]
     cut = saved.queries * shape.heads * shape.head + saved.keys * shape.groups * shape.head
     cut += PER_HEAD * (shape.heads + shape.groups / 2)
@@ -203,10 +229,9 @@ def activations(settings: Settings, shape: ModelShape, trainer: str, tensor_para
         layer += EXPERT_PLACE * shape.chosen
     if settings.learning.lora:
         inside = sum(shape.chosen if one.count > shape.layers else 1 for one in shape.projections)
-        layer += SINGLE * settings.learning.lora_rank * inside
-    number = SINGLE if trainer == "transformers" and not settings.learning.lora else HALF
-    kept = number * shape.hidden if settings.learning.recomputes(on_gpu=True) else layer
-    return int(longest(settings, shape, trainer) * (shape.layers * kept + layer))
+        layer += (HALF if trainer == "transformers" else SINGLE) * settings.learning.lora_rank * inside
+    kept = recomputed * HALF * shape.hidden + (shape.layers - recomputed) * layer
+    return int(longest(settings, shape, trainer) * (kept + layer))
 
 
 def _part(what: str, size: float, *, step: bool = False, host: bool = False, hint: str = "") -> MemoryPart:
@@ -227,10 +252,12 @@ def _state(
         # Adapter and gradient; then moments, those before the step, and the adapter at the start and before the step.
         trained = shape.adapter(learning.lora_rank, learning.lora_targets, tensor_parallel)
         state = (8, 0, 24 + average) if learning.offload_optimizer else (32 + average, 0, 0)
+        if trainer == "transformers":  # it computes with a copy in bfloat16
+            state = (state[0] + HALF, *state[1:])
     elif trainer == "transformers":
-        # First weights and moments; in a step gradients, and moments and weights before it.
+        # Masters, first weights and moments; in a step gradients, and moments and weights before it.
         trained = shape.language
-        state = (4 + average, 16, 8) if learning.offload_optimizer else (12 + average, 16, 0)
+        state = (8 + average, 16, 8) if learning.offload_optimizer else (16 + average, 16, 0)
     elif settings.gpu.distributed_optimizer:
         # Gradients, base (2), masters and moments, these two cut; moments and weights before a step are on the host.
         cut = max(1, ranks // tensor_parallel)

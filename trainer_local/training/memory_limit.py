@@ -1,7 +1,8 @@
 """Out of memory: the pass that did not fit is named, and later passes are smaller.
 
-A step that runs out of memory is undone. Passes then get half as many tokens as the one that failed, in this step and
-in all later ones of the process. If one row alone does not fit, the step fails with the name of its sample.
+A step that runs out of memory is undone. Then, in this step and in all later ones of the process, more layers
+recompute their activations; where all do, passes get half as many tokens as the one that failed. If one row alone does
+not fit even so, the step fails with the name of its sample.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 FILE = ".out-of-memory.json"
 """In the folder of checkpoints: what a process that had to end leaves for the next one."""
 
+GROWTH = 4
+"""In so many failures the layers that recompute grow from none to all."""
+
 _ALLOCATIONS = ("DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
 """Messages of torch (2.14) about failed allocations that have no type of their own."""
 
@@ -33,18 +37,28 @@ _ALLOCATIONS = ("DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALL
 @dataclass
 class MemoryLimit:
     """The limits that were found. A pass of more than one row has at most `tokens` tokens (`None`: no pass has failed).
-    `failed`: samples whose answer did not fit in the process before this one, with the answer's tokens.
+    `failed`: samples whose answer did not fit in the process before this one, with the answer's tokens. `recomputed` of
+    the `layers` that may recompute their activations do.
     """
 
     tokens: int | None = None
     failed: dict[str, int] = field(default_factory=dict)
+    recomputed: int = 0
+    layers: int = 0
 
     def apply(self, micro_batch_tokens: int) -> int:
         """The micro batch, where at most `micro_batch_tokens` were asked for."""
         return micro_batch_tokens if self.tokens is None else min(micro_batch_tokens, self.tokens)
 
     def lower(self, error: TrainerOutOfMemory) -> bool:
-        """Halve the passes after `error`. False if that does not help: one row alone did not fit."""
+        """Let more layers recompute after `error`, or halve the passes. False if that does not help: one row alone did
+        not fit, or nothing of a pass.
+        """
+        if self.recomputed < self.layers and (error.sample_id or error.tokens):
+            self.recomputed = min(self.layers, self.recomputed - -self.layers // GROWTH)
+            share = 100 * self.recomputed // self.layers
+            log.warning("%s; %d %% of the layers recompute their activations from now on", str(error), share)
+            return True
         if error.sample_id or error.tokens < 2:
             return False
         self.tokens = error.tokens // 2 if self.tokens is None else min(self.tokens, error.tokens // 2)
@@ -66,13 +80,15 @@ class MemoryLimit:
         """Take the strictest of the limits of all."""
         found = [one.tokens for one in (self, *others) if one.tokens is not None]
         self.tokens = min(found, default=None)
+        self.recomputed = min(self.layers, max(one.recomputed for one in (self, *others)))
         for other in others:
             for name, tokens in other.failed.items():
                 self.failed[name] = min(tokens, self.failed.get(name, tokens))
 
     def hand_over(self, settings: Settings) -> None:
         """Leave the limits for the next process, which `take_over` gives them to."""
-        write_json(settings.checkpoints_path / FILE, {"tokens": self.tokens, "failed": self.failed})
+        left = {"tokens": self.tokens, "failed": self.failed, "recomputed": self.recomputed}
+        write_json(settings.checkpoints_path / FILE, left)
 
 
 def take_over(settings: Settings) -> MemoryLimit:
@@ -80,10 +96,11 @@ def take_over(settings: Settings) -> MemoryLimit:
     path: Path = settings.checkpoints_path / FILE
     found: Mapping[str, object] = read_json(path) or {}
     path.unlink(missing_ok=True)
-    tokens, failed = found.get("tokens"), found.get("failed")
+    tokens, failed, recomputed = found.get("tokens"), found.get("failed"), found.get("recomputed")
     return MemoryLimit(
         tokens if isinstance(tokens, int) else None,
         {str(name): int(value) for name, value in failed.items()} if isinstance(failed, dict) else {},
+        recomputed if isinstance(recomputed, int) else 0,
     )
 
 

@@ -33,23 +33,37 @@ def spent(ours: Budget) -> dict[tuple[str, str], int]:
 
 
 async def test_a_request_counts_what_it_took_and_not_what_was_reserved(tmp_path: Path) -> None:
-    ours = budget(tmp_path)
-    async with ours.spending("chat", {"prefill": 900, "sample": 512}) as bill:
+    ours, most = budget(tmp_path), {"prefill": 900, "sample": 512}
+    async with ours.spending("chat", most) as bill:
         assert spent(ours) == {("chat", "prefill"): 900, ("chat", "sample"): 512}
-        bill.update(prefill=900, sample=40)
+        with bill.request(most) as taken:
+            taken["sample"] = 40
     assert spent(ours) == {("chat", "prefill"): 900, ("chat", "sample"): 40}
 
 
-async def test_a_request_that_changed_nothing_is_given_back_and_one_of_unknown_fate_counts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "failed"),
+    [
+        (CloudError("no connection", "away", undone=True), 0),
+        (CloudError("no answer", "away"), 100),
+        (asyncio.CancelledError(), 100),
+    ],
+    ids=["not taken", "of unknown fate", "cancelled"],
+)
+async def test_after_an_error_what_was_sent_counts_and_the_rest_is_given_back(
+    tmp_path: Path, error: BaseException, failed: int
+) -> None:
     ours = budget(tmp_path)
-    with pytest.raises(CloudError):
-        async with ours.spending("learning", {"train": 100, "step": 1}):
-            raise CloudError("no connection", "away", undone=True)
-    assert spent(ours) == {}
-    with pytest.raises(CloudError):
-        async with ours.spending("learning", {"train": 100, "step": 1}):
-            raise CloudError("no answer", "away")
-    assert spent(ours) == {("learning", "train"): 100, ("learning", "step"): 1}
+    with pytest.raises(type(error)):
+        async with ours.spending("learning", {"prefill": 500, "train": 800, "step": 8}) as bill:
+            with bill.request({"prefill": 500}) as taken:
+                taken |= {"prefill": 200, "cached": 300}
+            with bill.request({"train": 100, "step": 1}):
+                pass
+            with bill.request({"train": 100, "step": 1}):
+                raise error
+    found = {kind: amount for (_, kind), amount in spent(ours).items()}
+    assert found == {"prefill": 200, "cached": 300, "train": 100 + failed, "step": 1 + failed // 100}
 
 
 def test_the_message_says_which_limit_how_much_until_when_and_what_to_do(tmp_path: Path) -> None:
@@ -165,7 +179,8 @@ async def test_a_correction_belongs_to_the_day_of_its_request(tmp_path: Path) ->
     ours = Budget(Settings(data=tmp_path), "tinker", "m", now=lambda: clock[0])
     async with ours.spending("chat", {"sample": 100}) as bill:
         clock[0] = datetime(2026, 5, 2, 0, 1, tzinfo=UTC)
-        bill.update(sample=30)
+        with bill.request({"sample": 30}):
+            pass
     assert list(ours.ledger.day("2026-05-01").values()) == [30]
     assert spent(ours) == {}
 
@@ -176,7 +191,8 @@ async def test_requests_at_the_same_time_cannot_pass_the_limit(tmp_path: Path) -
     async def ask() -> bool:
         try:
             async with ours.spending("chat", {"sample": 300}) as bill:
-                bill.update(sample=290)
+                with bill.request({"sample": 290}):
+                    pass
         except CloudError:
             return False
         return True
@@ -213,7 +229,8 @@ async def test_a_ledger_that_cannot_be_written_stops_only_what_is_limited(
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             async with ours.spending("chat", {"sample": 50}) as bill:
-                bill.update(sample=20)
+                with bill.request({"sample": 20}):
+                    pass
     assert [FILE in one.message for one in caplog.records] == [True]
     with pytest.raises(CloudError, match="cloud_daily_train_tokens") as caught:
         ours.reserve("learning", {"train": 1})

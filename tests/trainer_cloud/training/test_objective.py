@@ -110,6 +110,35 @@ async def test_a_teacher_behind_an_engine_teaches_as_with_the_local_trainer(worl
     assert found.metrics["loss/total"] == pytest.approx(world.local(plainly, base).metrics["loss/total"], rel=1e-4)
 
 
+REVISION = sample(21, hints=0, response=3, origin="revision", turn_id=None, no_ratio="another prompt", weight=2.0)
+DEMONSTRATION = sample(22, hints=1, response=5, origin="demonstration", turn_id=None, no_ratio="another prompt")
+IMITATED = {
+    "binary": {"distillation": "none", "rewards": "all", "w_opd": 0.5},
+    "combined": {"distillation": "token", "rewards": "all", "w_opd": 0.5},
+    "combined, mean over samples": {"distillation": "token", "rewards": "all", "aggregation": "sample"},
+    "select": {"distillation": "select", "select_k": 3},
+    "topk": {"distillation": "topk", "topk": 7},
+    "topk, live teacher": {"distillation": "topk", "topk": 7, "teacher": "live"},
+    "topk, colder teacher": {"distillation": "topk", "topk": VOCABULARY, "teacher_temperature": 0.7},
+    "topk of the student": {"distillation": "topk", "topk": VOCABULARY, "topk_from": "student"},
+    "rehearse": {"topk": VOCABULARY},
+}
+
+
+@pytest.mark.parametrize("others", [[], SAMPLES], ids=["alone", "among others"])
+@pytest.mark.parametrize("kind", IMITATED, ids=str)
+async def test_answers_of_others_are_imitated_as_by_the_local_trainer(
+    world: World, kind: str, others: list[Sample]
+) -> None:
+    recipe = Recipe(**IMITATED[kind])
+    samples = [*(on_policy(world, one, 0.3) for one in others), REVISION, DEMONSTRATION]
+    found, wanted = await world.cloud(samples, recipe), world.local(samples, recipe)
+    assert off(found, wanted) < 1e-4
+    assert found.metrics["loss/imitate"] == pytest.approx(wanted.metrics["loss/imitate"], rel=1e-3)
+    assert found.metrics["loss/total"] == pytest.approx(wanted.metrics["loss/total"], rel=1e-3)
+    assert found.metrics["samples/imitate"] == 2
+
+
 WHOLE = {
     "rehearse": {"w_opd": 0.5, "w_anchor": 0.3},
     "anchors alone": {"distillation": "none", "rewards": "none"},

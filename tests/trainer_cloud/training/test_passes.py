@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import Adam, Datum
 from openclaw_rl.trainer_cloud.training.objective import LARGEST_PULL, CloudObjective
 from tests.trainer_cloud.both import World, make_world
@@ -32,7 +33,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 async def learned(samples: Sequence[Sample], recipe: Recipe, *, loss: str = "ppo") -> CloudObjective:
     """An objective without samplers."""
     objective = CloudObjective(samples, recipe, loss=loss)
-    await objective.learn_targets(None, torch_scorer(None), None, top_logprobs=0)
+    await objective.learn_targets(None, torch_scorer(None), None, top_logprobs=0, bill=Bill())
     return objective
 
 
@@ -139,7 +140,7 @@ async def test_a_row_that_is_masked_everywhere_is_not_sent() -> None:
 @pytest.mark.parametrize("distillation", ["none", "token", "full"])
 async def test_nothing_is_sent_if_nothing_teaches(world: World, samples: list[Sample], distillation: str) -> None:
     objective = await world.learned(samples, Recipe(distillation=distillation))
-    assert (objective.asked(), objective.passes([]), objective.scored_tokens) == ([], [], 0)
+    assert (objective.asked(), objective.passes([])) == ([], [])
     assert objective.plan(4).updates == objective.plan(4).scored == 0
     metrics = objective.metrics() | objective.drift([], [])
     assert all(math.isfinite(value) for value in metrics.values())
@@ -295,7 +296,7 @@ async def test_a_recipe_that_a_provider_cannot_do_is_refused_before_anything_is_
     with pytest.raises(TrainerError, match=words) as refused:
         objective = CloudObjective([sample(1), anchor(2)], recipe, loss="ppo")
         scorer = torch_scorer(None, sampler)
-        await objective.learn_targets(scorer, scorer, scorer, top_logprobs=top_logprobs)
+        await objective.learn_targets(scorer, scorer, scorer, top_logprobs=top_logprobs, bill=Bill())
     assert "nothing was sent" in str(refused.value) and not sampler.asked
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored
 from openclaw_rl.trainer_cloud.training.scorer import JoinedForward, Scorer, TopLogprobsLimit
 from tests.trainer_cloud.both import World, make_world
@@ -28,7 +29,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 async def test_chosen_tokens_are_scored_as_a_sampler_would(world: World) -> None:
     training, served = TorchTraining(world.base), TorchSampler(world.base)
-    found = await torch_scorer(None, served, training).score(IDS, START, top_logprobs=3, chosen=CHOSEN)
+    found = await torch_scorer(None, served, training).score(IDS, START, Bill(), top_logprobs=3, chosen=CHOSEN)
     wanted = await TorchSampler(world.base).score(IDS, START, top_logprobs=3, chosen=CHOSEN)
     assert found.logprobs == pytest.approx(wanted.logprobs, abs=1e-6)
     assert found.top_logprobs == wanted.top_logprobs
@@ -50,7 +51,7 @@ async def test_the_tokens_of_a_text_are_scored_where_it_costs_less(world: World,
     async def sampler() -> TorchSampler:
         return served
 
-    found = await Scorer(ready, sampler, scores_texts=scores_texts).score(IDS, START)
+    found = await Scorer(ready, sampler, scores_texts=scores_texts).score(IDS, START, Bill())
     assert found.logprobs == pytest.approx((await TorchSampler(world.base).score(IDS, START)).logprobs, abs=1e-6)
     assert (len(served.asked), len(training.asked)) == ((1, 0) if scores_texts else (0, 1))
 
@@ -61,8 +62,8 @@ async def test_without_a_sampler_forward_passes_score_all(world: World) -> None:
     async def ready() -> TorchTraining:
         return training
 
-    await Scorer(ready, None, scores_texts=True).score(IDS, START, chosen=CHOSEN)
-    await Scorer(ready, None, scores_texts=True).score(IDS, START)
+    await Scorer(ready, None, scores_texts=True).score(IDS, START, Bill(), chosen=CHOSEN)
+    await Scorer(ready, None, scores_texts=True).score(IDS, START, Bill())
     assert len(training.asked) == 2
 
 
@@ -96,10 +97,10 @@ def joined(training: TorchTraining) -> JoinedForward:
 async def test_texts_that_come_together_or_during_a_pass_share_one(world: World) -> None:
     training = Gated(world)
     forward = joined(training)
-    first = [asyncio.create_task(forward.logprobs(datum(token))) for token in (3, 4)]
+    first = [asyncio.create_task(forward.logprobs(datum(token), Bill())) for token in (3, 4)]
     while not training.asked:
         await asyncio.sleep(0)
-    later = [asyncio.create_task(forward.logprobs(datum(token))) for token in (5, 6, 7)]
+    later = [asyncio.create_task(forward.logprobs(datum(token), Bill())) for token in (5, 6, 7)]
     await asyncio.sleep(0)
     training.go.set()
     found = await asyncio.gather(*first, *later)
@@ -113,14 +114,14 @@ async def test_a_pass_that_fails_fails_for_all_that_asked(world: World) -> None:
     training = Gated(world, failing=True)
     training.go.set()
     forward = joined(training)
-    found = await asyncio.gather(*(forward.logprobs(datum(token)) for token in (3, 4)), return_exceptions=True)
+    found = await asyncio.gather(*(forward.logprobs(datum(token), Bill()) for token in (3, 4)), return_exceptions=True)
     assert [type(one) for one in found] == [CloudError, CloudError] and len(training.asked) == 1
 
 
 async def test_one_that_is_cancelled_leaves_the_others_with_an_answer(world: World) -> None:
     training = Gated(world)
     forward = joined(training)
-    tasks = [asyncio.create_task(forward.logprobs(datum(token))) for token in (3, 4)]
+    tasks = [asyncio.create_task(forward.logprobs(datum(token), Bill())) for token in (3, 4)]
     while not training.asked:
         await asyncio.sleep(0)
     tasks[0].cancel()
@@ -145,25 +146,26 @@ class Bounded(TorchSampler):
 
 async def test_likeliest_tokens_are_tried_on_the_longest_text_and_again_on_a_longer_one(world: World) -> None:
     sampler, limit = Bounded(world.base), TopLogprobsLimit(1000)
-    found = await limit.find(sampler, [5] * 5, 3, 20)
-    assert (found.count, found.tokens) == (20, 5) and limit.is_known(20, 5) and not limit.is_known(20, 6)
-    assert await limit.find(sampler, [5] * 4, 3, 20) == type(found)(20)
-    assert (await limit.find(sampler, [5] * 10, 3, 20)).count == 10
-    assert (await limit.find(sampler, [5] * 30, 3, 20)).count == 0
+    bill = Bill()
+    assert await limit.find(sampler, [5] * 5, 3, 20, bill) == 20 and bill.taken()["prefill"] == 5
+    assert limit.is_known(20, 5) and not limit.is_known(20, 6)
+    assert await limit.find(sampler, [5] * 4, 3, 20, Bill()) == 20
+    assert (await limit.find(sampler, [5] * 10, 3, 20, Bill())) == 10
+    assert (await limit.find(sampler, [5] * 30, 3, 20, Bill())) == 0
     asked = len(sampler.asked)
-    assert (await limit.find(sampler, [5] * 50, 3, 20)).count == 0 and len(sampler.asked) == asked
+    assert (await limit.find(sampler, [5] * 50, 3, 20, Bill())) == 0 and len(sampler.asked) == asked
 
 
 async def test_a_text_that_is_refused_whatever_is_asked_says_nothing_of_likeliest_tokens(world: World) -> None:
     sampler, limit = Bounded(world.base), TopLogprobsLimit(1000)
     with pytest.raises(CloudError, match="61 times 0"):
-        await limit.find(sampler, [5] * 61, 3, 20)
-    assert (await limit.find(sampler, [5] * 5, 3, 20)).count == 20
+        await limit.find(sampler, [5] * 61, 3, 20, Bill())
+    assert (await limit.find(sampler, [5] * 5, 3, 20, Bill())) == 20
 
 
 async def test_a_documented_limit_is_not_exceeded(world: World) -> None:
     for most, wanted in ((5, 5), (0, 0)):
         sampler = TorchSampler(world.base)
-        found = await TopLogprobsLimit(most).find(sampler, IDS, START, 20)
-        assert found.count == wanted and [top for _, top, _ in sampler.asked] == ([5] if most else [])
-    assert (await TopLogprobsLimit(5).find(None, IDS, START, 20)).count == 0
+        found = await TopLogprobsLimit(most).find(sampler, IDS, START, 20, Bill())
+        assert found == wanted and [top for _, top, _ in sampler.asked] == ([5] if most else [])
+    assert (await TopLogprobsLimit(5).find(None, IDS, START, 20, Bill())) == 0

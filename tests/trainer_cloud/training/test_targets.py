@@ -18,6 +18,7 @@ from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective.terms import terms_of
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.scorer import AT_ONCE
@@ -38,6 +39,7 @@ class Asked:
     def __init__(self, world: World, *, most: int = 1000) -> None:
         self.base, self.live = TorchSampler(world.base, most=most), TorchSampler(world.before, most=most)
         self.trainings = TorchTraining(world.base), TorchTraining(world.before)
+        self.bill = Bill()
 
     async def learn(
         self, samples: Sequence[Sample], recipe: Recipe, *, top_logprobs: int = VOCABULARY
@@ -46,7 +48,7 @@ class Asked:
         base = torch_scorer(None, self.base, self.trainings[0])
         live = torch_scorer(None, self.live, self.trainings[1])
         teacher = live if recipe.teacher == "live" else base
-        await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs)
+        await objective.learn_targets(teacher, base, live, top_logprobs=top_logprobs, bill=self.bill)
         return objective
 
     @property
@@ -62,13 +64,23 @@ class Asked:
     @property
     def tokens(self) -> int:
         """The number of tokens sent; a forward pass is sent a text without its last."""
-        forward = sum(len(datum.ids) + 1 for data in self.passes for datum in data)
+        forward = sum(len(datum.ids) for data in self.passes for datum in data)
         return sum(len(text) for text, _, _ in self.sampled) + forward
+
+    @property
+    def billed(self) -> int:
+        """The number of tokens that count."""
+        return sum(self.bill.taken().values())
 
 
 async def target(world: World, one: Sample, recipe: Recipe, *, top_logprobs: int) -> CloudTarget:
     asking = TargetQueries(
-        recipe, teacher=None, base=torch_scorer(world.base), live=torch_scorer(world.before), top_logprobs=top_logprobs
+        recipe,
+        teacher=None,
+        base=torch_scorer(world.base),
+        live=torch_scorer(world.before),
+        top_logprobs=top_logprobs,
+        bill=Bill(),
     )
     return (await asking.targets([one], [terms_of(one, recipe)]))[0]
 
@@ -84,7 +96,7 @@ async def test_rewards_alone_ask_no_sampler(world: World) -> None:
     objective = await asked.learn(
         [sample(1, reward=1.0), sample(2, hints=0)], Recipe(distillation="none", rewards="all"), top_logprobs=0
     )
-    assert asked.tokens == objective.scored_tokens == objective.plan(1).scored == 0
+    assert asked.tokens == asked.billed == objective.plan(1).scored == 0
     assert objective.wanted_top_logprobs == 0 and not objective.needs_live
 
 
@@ -94,7 +106,7 @@ async def test_an_advantage_per_token_looks_once_under_each_hint_and_needs_no_li
     objective = await asked.learn([one], Recipe(distillation="token"), top_logprobs=0)
     assert asked.sampled == [([*one.hinted_prompts[0], *one.response_ids], 0, False)]
     assert not asked.passes and not objective.needs_live
-    assert objective.scored_tokens == asked.tokens == objective.plan(1).scored
+    assert asked.billed == asked.tokens == objective.plan(1).scored
 
 
 KINDS = {
@@ -118,14 +130,37 @@ async def test_sent_tokens_are_counted_and_no_more_than_planned(world: World, ki
         sample(3, hints=0),
         sample(4, hints=2, origin="rehearsal"),
         anchor(5),
+        sample(6, hints=1, origin="demonstration", no_ratio="another prompt"),
+        sample(7, hints=2, origin="demonstration", no_ratio="another prompt"),
+        sample(8, hints=0, origin="revision", no_ratio="another prompt"),
     ]
     asked = Asked(world)
     objective = await asked.learn(samples, KINDS[kind], top_logprobs=20)
-    assert objective.scored_tokens == asked.tokens > 0
-    assert objective.plan(1).scored == pytest.approx(asked.tokens, rel=0.01)
+    assert asked.billed == asked.tokens > 0
+    whole = asked.tokens + sum(len(data) for data in asked.passes)
+    assert objective.plan(1).scored == pytest.approx(whole, rel=0.01)
     assert objective.needs_live == bool(asked.live.asked or asked.trainings[1].asked)
     assert max(top_logprobs for _, top_logprobs, _ in asked.sampled) == objective.wanted_top_logprobs
     assert not any(chosen for _, _, chosen in asked.sampled), "the number of chosen tokens is bounded there"
+
+
+@pytest.mark.parametrize("distillation", ["none", "token", "select"])
+async def test_an_imitation_asks_no_teacher_where_no_distributions_are_compared(
+    world: World, distillation: str
+) -> None:
+    one = sample(1, hints=1, origin="demonstration", no_ratio="another prompt")
+    asked = Asked(world)
+    objective = await asked.learn([one], Recipe(distillation=distillation, teacher="live"), top_logprobs=20)
+    assert asked.tokens == asked.billed == objective.plan(1).scored == 0 and not objective.needs_live
+    assert [datum.targets.ndim for datum in objective.asked()] == [1], "one token in each place"
+    assert objective.longest == ([*one.prompt_ids, *one.response_ids], len(one.prompt_ids))
+
+
+async def test_an_imitation_compares_the_teachers_likeliest_tokens(world: World) -> None:
+    one = sample(1, hints=1, response=5, origin="demonstration", no_ratio="another prompt")
+    found = await target(world, one, Recipe(topk=6), top_logprobs=VOCABULARY)
+    assert found.ids is not None
+    assert found.ids.tolist() == log_probs(world.base, one.hinted_prompts[0], one).topk(6).indices.tolist()
 
 
 async def test_no_more_likeliest_tokens_are_asked_for_than_are_reported(world: World) -> None:
@@ -222,17 +257,19 @@ async def test_only_a_few_texts_are_scored_at_a_time(world: World) -> None:
     slow = Slow(world.base)
     scorer = torch_scorer(world.base, slow)
     objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
-    await objective.learn_targets(None, scorer, None, top_logprobs=0)
+    await objective.learn_targets(None, scorer, None, top_logprobs=0, bill=Bill())
     assert slow.most_waiting == AT_ONCE and len(slow.asked) == 40
 
 
 async def test_an_error_comes_as_it_is_and_ends_what_else_was_asked(world: World) -> None:
     failing = Slow(world.base, failing=True)
     objective = CloudObjective([sample(seed, hints=2) for seed in range(20)], Recipe(distillation="token"), loss="ppo")
+    bill = Bill()
     with pytest.raises(CloudError, match="Tinker is away"):
-        await objective.learn_targets(None, torch_scorer(world.base, failing), None, top_logprobs=0)
+        await objective.learn_targets(None, torch_scorer(world.base, failing), None, top_logprobs=0, bill=bill)
     assert failing.gone == AT_ONCE - 1 and failing.waiting == 0
-    assert objective.scored_tokens > 0, "what was sent may have been paid for"
+    length = len(sample(0, hints=2).hinted_prompts[0]) + len(sample(0).response_ids)
+    assert bill.taken()["prefill"] >= AT_ONCE * length, "what was sent may have been paid for"
 
 
 class Broken(TorchSampler):
@@ -258,4 +295,4 @@ async def test_a_provider_that_leaves_something_out_makes_no_step(world: World, 
     objective = CloudObjective([sample(1)], Recipe(distillation="topk", topk=5), loss="ppo")
     broken = torch_scorer(world.base, Broken(world.base, how))
     with pytest.raises(TrainerError, match=r"of sample_1.*no step was made"):
-        await objective.learn_targets(None, broken, None, top_logprobs=5)
+        await objective.learn_targets(None, broken, None, top_logprobs=5, bill=Bill())

@@ -236,6 +236,33 @@ async def test_tokens_are_counted_as_they_were_sent(policy: Path, provider: Torc
     assert spent["learning", "prefill"] == 2 * places  # after each update; before the first the logprobs are known
 
 
+def spent(trainer: CloudTrainer) -> dict[str, int]:
+    """The amounts that learning has spent today, by kind."""
+    return {entry.kind: amount for entry, amount in trainer._budget.ledger.day(trainer._budget._day()).items()}
+
+
+@pytest.mark.parametrize("where", ["train", "score", "forward", "update"])
+@pytest.mark.parametrize("undone", [True, False])
+async def test_a_step_that_fails_in_the_middle_has_spent_what_was_sent_until_then(
+    policy: Path, provider: TorchProvider, tmp_path: Path, where: str, undone: bool
+) -> None:
+    """And what failed, unless it was certainly not taken."""
+    trainer, one = build(policy, provider, tmp_path / "data"), sample(1, hints=1)
+    provider.failures[where] = deque([error(undone=undone)])
+    with pytest.raises(TrainerAway):
+        await trainer.step([one], Recipe(distillation="topk", topk=7, epochs=4))
+    places = len(one.prompt_ids) + len(one.response_ids) - 1
+    text = len(one.hinted_prompts[0]) + len(one.response_ids)
+    # The number of likeliest tokens is tried; teacher and base are asked; the policy is, and then it is trained.
+    read = {"train": [], "score": [text], "forward": [2 * text, places], "update": [2 * text, 2 * places, places]}[
+        where
+    ]
+    entries = spent(trainer)
+    assert entries.get("prefill", 0) + entries.get("cached", 0) == sum(read[:-1] if undone else read)
+    trained = where == "update" and not undone
+    assert (entries.get("train", 0), entries.get("step", 0)) == ((places, 1) if trained else (0, 0))
+
+
 async def test_a_state_that_no_folder_names_any_more_is_removed_at_the_provider(
     policy: Path, provider: TorchProvider, tmp_path: Path
 ) -> None:
@@ -316,6 +343,21 @@ async def test_a_provider_without_likeliest_tokens_says_which_methods_work(
     with pytest.raises(TrainerError, match="binary"):
         await trainer.step([sample(1)], Recipe())
     assert provider.updates == 0
+
+
+@pytest.mark.parametrize("top_logprobs", [0, 1000])
+async def test_answers_of_others_are_imitated(
+    policy: Path, provider: TorchProvider, tmp_path: Path, top_logprobs: int
+) -> None:
+    provider.most_top_logprobs = top_logprobs
+    trainer = build(policy, provider, tmp_path / "data")
+    recipe = Recipe(topk=7, epochs=1) if top_logprobs else RECIPE.replace(epochs=1)
+    shown = [
+        sample(3, hints=1, origin="demonstration", no_ratio="another prompt"),
+        sample(4, hints=0, origin="revision", no_ratio="another prompt"),
+    ]
+    losses = [(await trainer.step(shown, recipe)).metrics["loss/imitate"] for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2] > 0
 
 
 async def test_closing_lets_go_of_everything(policy: Path, provider: TorchProvider, tmp_path: Path) -> None:

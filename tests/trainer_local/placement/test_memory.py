@@ -60,11 +60,10 @@ def test_activations_are_what_autograd_keeps_in_transformers(lora: bool, recompu
 
 
 def _kept_by_transformers(config: dict[str, Any], lora: bool, recompute: bool) -> int:
-    model: Any = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(**config), dtype=torch.bfloat16 if lora else torch.float32
-    )
+    model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.bfloat16)
     if lora:
         model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+        model.to(torch.bfloat16)
     if recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
@@ -169,18 +168,19 @@ def test_the_distributed_optimizer_cuts_masters_and_moments_among_data_parallel_
     assert cut(offload_optimizer=True) == pytest.approx(aside, rel=1e-3)
 
 
-def test_full_training_in_transformers_is_in_single_precision() -> None:
+def test_full_training_in_transformers_is_counted_number_by_number() -> None:
     count = known("Qwen/Qwen3-4B").parameters
     found = parts("transformers", lora=False)
-    assert found["weights and base"].bytes == 2 * SINGLE * count
-    assert state(found) == ((SINGLE + MOMENTS) * count, (GRADIENTS + MOMENTS + SINGLE) * count, 0)
+    assert found["weights and base"].bytes == (HALF + BASE) * count
+    assert state(found) == ((MASTERS + SINGLE + MOMENTS) * count, (GRADIENTS + MOMENTS + SINGLE) * count, 0)
     aside = state(parts("transformers", lora=False, offload_optimizer=True))
-    assert aside == (SINGLE * count, (GRADIENTS + MOMENTS + SINGLE) * count, MOMENTS * count)
+    assert aside == ((MASTERS + SINGLE) * count, (GRADIENTS + MOMENTS + SINGLE) * count, MOMENTS * count)
 
 
 def test_a_lora_trains_a_small_part() -> None:
     adapter = known("Qwen/Qwen3-4B").adapter(16)
     assert state(parts()) == (8 * SINGLE * adapter, 0, 0)
+    assert state(parts("transformers")) == ((8 * SINGLE + HALF) * adapter, 0, 0)
     assert state(parts(teacher="ema")) == (9 * SINGLE * adapter, 0, 0)
     assert state(parts(offload_optimizer=True)) == (2 * SINGLE * adapter, 0, 6 * SINGLE * adapter)
 
@@ -189,13 +189,31 @@ def test_recompute_and_tensor_parallelism_make_activations_smaller() -> None:
     ways: tuple[dict[str, Any], ...] = ({}, {"recompute": True}, {"parallel": 4})
     plain, recomputed, shared = (parts(**{"recompute": False, **changes})["activations"].bytes for changes in ways)
     assert recomputed < plain / 10 and shared < plain / 2
-    assert parts()["activations"].bytes == recomputed, "a GPU's trainer recomputes by default"
+    assert parts()["activations"].bytes == recomputed, "a plan counts on recomputing all that may be"
 
 
-def test_recomputing_of_activations_follows_from_the_device_unless_it_is_set() -> None:
-    for said, on_gpu, on_cpu in (("auto", True, False), ("true", True, True), ("false", False, False)):
-        chosen = Settings.model_validate({"recompute": said})
-        assert (chosen.learning.recomputes(on_gpu=True), chosen.learning.recomputes(on_gpu=False)) == (on_gpu, on_cpu)
+@pytest.mark.parametrize("tokens", [4096, 8192, 20480])
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-0.6B", "Qwen/Qwen3-4B", "Qwen/Qwen3-8B"])
+def test_as_few_layers_recompute_as_the_memory_allows(model: str, tokens: int) -> None:
+    mine, shape = settings(model=model, micro_batch_tokens=tokens, max_sample_tokens=tokens), known(model)
+
+    def need(layers: int) -> int:
+        return memory.total(memory.during_step(memory.training(mine, shape, "megatron", 1, recomputed=layers)))
+
+    def fewest(gib: float, trainer: str = "megatron") -> int:
+        return memory.layers_to_recompute(mine, shape, trainer, 1, room=int(gib * GIB))
+
+    for gib in range(8, 200, 4):
+        layers = fewest(gib)
+        assert layers >= fewest(gib + 4), "more memory, fewer layers"
+        assert need(layers) <= gib * GIB or layers == shape.layers
+        assert layers == 0 or need(layers - 1) > gib * GIB
+        assert fewest(gib, "transformers") in (0, shape.layers)
+    assert fewest(1) == fewest(1, "transformers") == shape.layers and fewest(1000) == fewest(1000, "transformers") == 0
+    assert 0 < fewest((need(0) + need(shape.layers)) / 2 / GIB) < shape.layers
+
+
+def test_recompute_is_read_from_every_source() -> None:
     flags = {"--recompute": "true", "--no-recompute": "false", "--recompute auto": "auto", "--recompute=auto": "auto"}
     for line, said in flags.items():
         assert parse_flags([*line.split(), "--lora"]) == {"recompute": said, "lora": "true"}

@@ -301,7 +301,7 @@ def test_a_quantized_folder_trains_by_adapters_alone(tmp_path: Path) -> None:
 
 
 TOO_LARGE: list[tuple[str, dict[str, Any], list[str]]] = [
-    ("24", {"model": "Qwen/Qwen3-1.7B", "recompute": False}, ["recompute = true"]),
+    ("24", {"model": "Qwen/Qwen3-1.7B", "recompute": False}, ["recompute = auto"]),
     (
         "2x24",
         {"model": "Qwen/Qwen3-4B", "max_sample_tokens": 32768, "context_length": 32768},
