@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -50,6 +51,16 @@ class FoundAnswer(msgspec.Struct, frozen=True):
     index: int
     reason: str
     words: int
+
+
+class _Proof(NamedTuple):
+    """An answer that was `found`, and whether `alone`: no other turn may be meant as well. `last_step`: it ended a tool
+    loop that began with the history before the step.
+    """
+
+    found: FoundAnswer
+    last_step: bool
+    alone: bool
 
 
 class ChangedAnswers:
@@ -108,6 +119,19 @@ class ChangedAnswers:
         """The deepest answer that its words identify; within the session, if it is known. `replaced` says whether a
         session knows another answer at a place.
         """
+        found = await self._deepest(places, session_id, replaced)
+        if found is None or session_id:
+            return found
+        deeper = [place for place in places if place.index > found.index]  # less is enough now
+        return await self._deepest(deeper, found.ref.session_id, replaced, otherwise=found)
+
+    async def _deepest(
+        self,
+        places: Sequence[Place],
+        session_id: str,
+        replaced: Callable[[Place, str], Awaitable[bool]],
+        otherwise: FoundAnswer | None = None,
+    ) -> FoundAnswer | None:
         marks = {place.index: text_mark(self._chain.steps[place.index].text) for place in places}
         known = await self._find([mark for mark in marks.values() if mark], session_id)
         for place in places:
@@ -119,12 +143,12 @@ class ChangedAnswers:
             if len(refs) > _TRIES:
                 continue
             # A nameless session may be continued under a name: its like answers count, too.
-            found, last_step = await self._proven(refs, place.index, in_session=bool(session_id))
-            if found is None or (session_id and found.ref.session_id != session_id):
+            proof = await self._proven(refs, place.index, in_session=bool(session_id))
+            if proof is None or (session_id and proof.found.ref.session_id != session_id):
                 continue
-            if last_step or not await replaced(place, found.ref.session_id):
-                return found
-        return None
+            if proof.last_step or not await replaced(place, proof.found.ref.session_id):
+                return proof.found if proof.alone else None
+        return otherwise
 
     async def by_summary(self) -> FoundAnswer | None:
         """The turn at which the conversation was that a summary of ours stands for."""
@@ -174,12 +198,8 @@ class ChangedAnswers:
             return True
         return len(shown) >= _BEGINNING and 2 * len(shown) >= len(ours) and ours.startswith(shown)
 
-    async def _proven(
-        self, refs: Sequence[TurnRef], index: int, *, in_session: bool
-    ) -> tuple[FoundAnswer | None, bool]:
-        """The newest of the turns with this answer that is the one at `index` beyond doubt; and whether it ended a tool
-        loop that began with the history before that step.
-        """
+    async def _proven(self, refs: Sequence[TurnRef], index: int, *, in_session: bool) -> _Proof | None:
+        """The newest of the turns with this answer that may be the one at `index`; `None` if nothing says so."""
         length = len(self._chain.steps[index].text)
         asked, before = self._chain.asked_words(index), self._chain.answered_texts(index)
         proven: list[tuple[bool, int, TurnRef, Chain]] = []
@@ -192,11 +212,13 @@ class ChangedAnswers:
             agreed = _agreement(asked, request.asked_words(None))
             if last_step or length + agreed >= CERTAIN or (in_session and agreed):
                 proven.append((last_step, agreed, ref, request))
-        best = [one for one in proven if one[:2] == max(proven, key=lambda one: one[:2])[:2]]
-        if len({ref.answer_key for _, _, ref, _ in best}) != 1:
-            return None, False
+        if not proven:
+            return None
+        most = max(one[:2] for one in proven)
+        best = [one for one in proven if one[:2] == most]
         last_step, _, ref, request = max(best, key=lambda one: one[2].arrived)
-        return FoundAnswer(ref, index, BY_WORDS, self._moved_until(index, request)), last_step
+        found = FoundAnswer(ref, index, BY_WORDS, self._moved_until(index, request))
+        return _Proof(found, last_step, len({one[2].answer_key for one in best}) == 1)
 
     def _moved_until(self, index: int, request: Chain) -> int:
         """The last of the client's own answers right after the step at `index` that stood in the request before it:

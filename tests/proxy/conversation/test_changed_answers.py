@@ -186,6 +186,30 @@ async def test_reminders_and_files_that_a_client_moves_do_not_hide_the_exchange(
     assert state is not None and state.text.startswith("No, that is wrong.")
 
 
+async def test_once_the_session_is_known_a_short_exchange_is_found_in_it(talk: Talk) -> None:
+    question, change = "Set x to two in that file, please.", "No, three, please."
+    first = await talk.ask(*FILES, OK, says(question + RULES), answer=LONG)
+    moved = [says(question), said(LONG), *FILES, OK, says(change + RULES)]
+    second = await talk.ask(*moved, answer="It is three.")
+    assert parent(second) == first.turn_id
+    moved = [says(question), said(LONG), says(change), said("It is three."), *FILES, OK, says("Perfect." + RULES)]
+    third = await talk.ask(*moved, answer="Good.")
+    assert parent(third) == second.turn_id
+    state = await talk.next_state(second)
+    assert state is not None and state.text.startswith("Perfect.")
+
+
+async def test_a_turn_before_an_exchange_that_fits_several_is_not_the_parent(talk: Talk) -> None:
+    question, again = "Set x to two in that file, please.", "It failed, again."
+    history = [says(question), said(LONG)]
+    await talk.ask(*FILES, OK, says(question + RULES), answer=LONG)
+    for _ in range(2):
+        await talk.ask(*history, *FILES, OK, says(again + RULES), answer="Now it is two.")
+        history += [says(again), said("Now it is two.")]
+    after = await talk.ask(*history, *FILES, OK, says("Perfect." + RULES))
+    assert parent(after) is None
+
+
 async def test_of_a_tool_loop_the_last_step_may_be_left(talk: Talk) -> None:
     question = says("Which plants are dry?")
     await talk.ask(question, answer="", calls=calls())
