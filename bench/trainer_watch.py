@@ -38,7 +38,7 @@ class StepWatch:
             )
         else:
             embedding, optimizer = trainer._weights.plain.get_input_embeddings(), trainer._optimizer
-            weights = trainer._weights.parameters
+            weights = trainer._weights.masters
 
         def count(_: Any, positional: Sequence[Tensor], named: dict[str, Any]) -> None:
             ids = positional[0] if positional else named["input_ids"]

@@ -35,11 +35,12 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
+from openclaw_rl.trainer_local.training.host_copies import squared_distance
 from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_shortage
 from openclaw_rl.trainer_local.training.optimizer import adamw, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
-from openclaw_rl.trainer_local.training.targets import RunModel, moving_average, swapped_weights
+from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
@@ -66,13 +67,15 @@ def create(settings: Settings) -> TransformersTrainer:
 class TransformersTrainer:
     """Deterministic on a CPU: the same weights, random state, samples and number of cores give the same bits."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, dtype: torch.dtype | None = None) -> None:
+        """`dtype`: what the model computes in; by default single precision on a CPU and bfloat16 on a GPU."""
         torch.set_num_threads(1)
         self._settings = settings
         self._device = choose_device(settings.engine.device)
+        chosen = dtype or (torch.float32 if self._device.type == "cpu" else torch.bfloat16)
         limit = first_limit(settings, "transformers", self._device, layers=1)  # all of them, or none
         with random_state(self._device, settings.learning.seed):
-            self._weights = Weights(settings, self._device)
+            self._weights = Weights(settings, self._device, chosen)
             self._random_state: Mapping[str, Tensor] = read_random_state(self._device)
         sharing = sharing_of(self._weights.plain)
         self._share = sharing if settings.learning.merge_prefixes else min(sharing, Sharing.ROWS)
@@ -178,7 +181,7 @@ class TransformersTrainer:
                     drawn = read_random_state(self._device)
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
-                    average = moving_average(average or weights, self._weights.parameters, recipe.ema_decay)
+                    average = moving_average(average or weights, self._weights.masters, recipe.ema_decay)
         finally:
             self._offload()
         self._random_state, self._average = drawn, average
@@ -218,7 +221,7 @@ class TransformersTrainer:
             served.mkdir()
             self._weights.write_served(served)
             state = TrainerState(
-                weights={name: part.detach().cpu() for name, part in self._weights.parameters.items()},
+                weights={name: part.detach().cpu() for name, part in self._weights.masters.items()},
                 optimizer=self._optimizer.state_dict(),
                 step=self._step,
                 random_state=self._random_state,
@@ -245,7 +248,7 @@ class TransformersTrainer:
         self._step, self._random_state = state.step, dict(state.random_state)
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
-        return adamw(self._weights.parameters.values(), self._settings.learning)
+        return adamw(self._weights.masters.values(), self._settings.learning)
 
 
 class _Learning:
@@ -292,16 +295,14 @@ class _Learning:
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe, backward=True)
 
     def clip(self, limit: float) -> Tensor:
-        return torch.nn.utils.clip_grad_norm_(list(self._weights.parameters.values()), limit)
+        return torch.nn.utils.clip_grad_norm_(list(self._weights.masters.values()), limit)
 
     def update(self) -> None:
         self._trainer._optimizer.step()
+        self._weights.update_model()
 
     def change(self) -> float:
-        changed = sum(
-            float((part.detach() - self._parent[name]).double().square().sum())
-            for name, part in self._weights.parameters.items()
-        )
+        changed = sum(float(squared_distance(part, self._parent[name])) for name, part in self._weights.masters.items())
         return float(changed**0.5)
 
     def _run_with_weights(
@@ -309,6 +310,6 @@ class _Learning:
     ) -> None:
         training = self._weights.model.training
         self._weights.model.eval()
-        with swapped_weights(self._weights.parameters, values):
+        with self._weights.with_values(values):
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe)
         self._weights.model.train(training)

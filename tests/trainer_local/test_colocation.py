@@ -64,7 +64,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights(trainer: TransformersTrainer) -> list[torch.Tensor]:
-    return [part.detach().clone() for part in trainer._weights.parameters.values()]
+    return [part.detach().clone() for part in trainer._weights.masters.values()]
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:

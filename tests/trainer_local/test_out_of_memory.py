@@ -31,7 +31,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def weights(trainer: TransformersTrainer) -> dict[str, torch.Tensor]:
-    return {name: part.detach().clone() for name, part in trainer._weights.parameters.items()}
+    return {name: part.detach().clone() for name, part in trainer._weights.masters.items()}
 
 
 def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:

@@ -10,7 +10,7 @@ import copy
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.backend import FOR_SGLANG, serves_full_weights
 from openclaw_rl.trainer_local.models.loading import model_class
 from openclaw_rl.trainer_local.training.checkpoint import check_weights
+from openclaw_rl.trainer_local.training.masters import Masters
 
 ALL_LINEAR = "all-linear"
 _SMALL_GATES = frozenset({"in_proj_a", "in_proj_b"})
@@ -36,20 +37,18 @@ _READERS = ("preprocessor_config.json", "video_preprocessor_config.json", "proce
 
 
 class Weights:
-    """A policy and its frozen base: LoRA over one model, or all weights and a copy.
+    """A policy and its frozen base, both in `dtype`: LoRA over one model, or all weights and a copy.
 
-    `model` is what is trained, `parameters` its trainable parameters by name, in a fixed order. Single precision on a
-    CPU and for full training; on CUDA the base under LoRA is bfloat16 and the adapter single precision.
+    `model` is what is trained. `masters` are its trained weights in single precision by name, in a fixed order.
     """
 
-    def __init__(self, settings: Settings, device: torch.device) -> None:
+    def __init__(self, settings: Settings, device: torch.device, dtype: torch.dtype) -> None:
         self.source = settings.engine.model
         self.tokenizer_source = settings.engine.tokenizer_path
         self.lora = settings.learning.lora
         self._serves_full_weights = settings.engine.backend != "embedded" and bool(serves_full_weights(settings))
-        half = settings.learning.lora and device.type == "cuda"
-        plain = load(settings.engine.model, torch.bfloat16 if half else torch.float32)
-        self.plain: Any = plain.to(device).eval()
+        self.plain: Any = load(settings.engine.model, dtype).to(device).eval()
+        exact: Mapping[str, Tensor] = {}
         if settings.learning.lora:
             self._frozen: Any = None
             targets = settings.learning.lora_targets.strip()
@@ -70,15 +69,17 @@ class Weights:
                     f"lora_targets = {targets!r} does not fit {settings.engine.model!r}: {error}"
                 ) from error
             self.model.eval()
+            exact = _round_adapters(self.model, dtype)
         else:
             self._frozen = copy.deepcopy(self.plain).requires_grad_(False)
             self.model = self.plain.requires_grad_(True)
             for name, part in self.plain.named_parameters():
                 if is_vision(name) and not settings.learning.train_vision:
                     part.requires_grad_(False)
-        self.parameters: dict[str, Tensor] = {
-            name: part for name, part in self.model.named_parameters() if part.requires_grad
-        }
+            if dtype != torch.float32:
+                exact = dict(load(settings.engine.model, torch.float32).named_parameters())
+        self._trained = Masters(_trainable(self.model), exact)
+        self.masters: Mapping[str, Tensor] = self._trained.weights
         self.vocab_size = int(self.plain.get_output_embeddings().weight.shape[0])
 
     @contextmanager
@@ -90,39 +91,64 @@ class Weights:
             yield self.model if self._frozen is None else self._frozen
         self.model.train(training)
 
+    def with_values(self, values: Mapping[str, Tensor]) -> AbstractContextManager[None]:
+        """A context in which the model computes with `values` instead of the masters; without gradients."""
+        return self._trained.with_values(values)
+
+    def update_model(self) -> None:
+        """Let the model compute with masters that were changed."""
+        self._trained.update_model()
+
     def snapshot(self) -> dict[str, Tensor]:
-        """A copy of every trainable parameter."""
-        return {name: part.detach().clone() for name, part in self.parameters.items()}
+        """A copy of every master."""
+        return {name: part.detach().clone() for name, part in self.masters.items()}
 
     def assign(self, values: Mapping[str, Tensor]) -> None:
-        """Set every trainable parameter; `TrainerError` where names or shapes are others."""
-        check_weights(values, {name: part.shape for name, part in self.parameters.items()})
+        """Set every master; `TrainerError` where names or shapes are others."""
+        check_weights(values, {name: part.shape for name, part in self.masters.items()})
         with torch.no_grad():
-            for name, part in self.parameters.items():
+            for name, part in self.masters.items():
                 part.copy_(values[name])
+        self.update_model()
 
     def write_served(self, folder: Path) -> None:
-        """Write the folder that an engine loads: a PEFT adapter, with a copy under SGLang's names where those differ;
-        or a Hugging Face folder where all weights are trained, or SGLang takes no such adapter.
+        """Write the folder that an engine loads, from the masters: a PEFT adapter, with a copy under SGLang's names
+        where those differ; or a Hugging Face folder where all weights are trained, or SGLang takes no such adapter.
         """
         if not self.lora or self._serves_full_weights:
             self.write_merged(folder)
             return
-        self.model.save_pretrained(folder, save_embedding_layers=False)
+        with self._trained.in_model():
+            self.model.save_pretrained(folder, save_embedding_layers=False)
         (folder / "README.md").unlink(missing_ok=True)
         text = self.plain.config.get_text_config()
-        if any("in_proj_qkv" in name for name in self.parameters):
+        if any("in_proj_qkv" in name for name in self.masters):
             split_adapter(folder, text.linear_key_head_dim * text.linear_num_key_heads)
 
     def write_merged(self, folder: Path) -> None:
         """A Hugging Face folder with full weights and tokenizer that needs no base and no adapter."""
-        whole = copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model
-        whole.save_pretrained(folder)
+        with self._trained.in_model():
+            whole = copy.deepcopy(self.model).merge_and_unload() if self.lora else self.model
+            whole.save_pretrained(folder)
         AutoTokenizer.from_pretrained(self.tokenizer_source).save_pretrained(folder)
         for name in _READERS:
             found = cached_file(self.source, name, _raise_exceptions_for_missing_entries=False)
             if found:
                 shutil.copyfile(found, folder / name)
+
+
+def _trainable(model: Any) -> dict[str, Tensor]:
+    return {name: part for name, part in model.named_parameters() if part.requires_grad}
+
+
+def _round_adapters(model: Any, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Let the adapters of `model`, which PEFT makes in single precision, compute in `dtype`; returns their values
+    before.
+    """
+    exact = {name: part.data for name, part in _trainable(model).items()}
+    for part in _trainable(model).values():
+        part.data = part.data.to(dtype)
+    return exact
 
 
 def load(source: str, dtype: torch.dtype) -> Any:

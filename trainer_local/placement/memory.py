@@ -56,13 +56,13 @@ class Saved(NamedTuple):
 
 
 # By trainer and `lora`. Counted exactly with `torch.autograd.graph.saved_tensors_hooks` over Qwen3 layers of several
-# sizes on a CPU (bfloat16; all weights in transformers: single precision); fused kernels on a GPU save less. Compare
-# Korthikanti et al. (arXiv 2205.05198, section 4): 34 bytes per number of the hidden size in a GPT layer with dropout.
+# sizes on a CPU (bfloat16); fused kernels on a GPU save less. Compare Korthikanti et al. (arXiv 2205.05198, section 4):
+# 34 bytes per number of the hidden size in a GPT layer with dropout.
 SAVED: dict[tuple[str, bool], Saved] = {
     ("megatron", True): Saved(12, 10, 10, 10, angles=8),
     ("megatron", False): Saved(20, 14, 14, 10, angles=8),
-    ("transformers", True): Saved(28, 12, 8, 10),
-    ("transformers", False): Saved(24, 16, 16, 16),
+    ("transformers", True): Saved(12, 8, 8, 8),
+    ("transformers", False): Saved(16, 10, 10, 8),
 }
 # Counted like these in the Megatron-core trainer with LoRA. A token's way through one expert adds bytes for each number
 # of the hidden size (2 of a plain layer's fall away) and of the expert's width, and for its place; the router adds some
@@ -170,7 +170,7 @@ def training(
     if learning.lora:
         trained = "a larger tensor_parallel" if trainer == "megatron" else ""
     elif trainer == "transformers":
-        what, size = "weights and base, single precision", 2 * SINGLE * shape.parameters
+        what, size = "weights and base, bfloat16", 2 * HALF * shape.parameters
     at_rest, in_step, on_host = _state(settings, shape, trainer, tensor_parallel, ranks)
     offload = "" if learning.lora else "lora = true" if learning.offload_optimizer else "offload_optimizer = true"
     parts = [
@@ -229,10 +229,8 @@ def activations(
         layer += EXPERT_PLACE * shape.chosen
     if settings.learning.lora:
         inside = sum(shape.chosen if one.count > shape.layers else 1 for one in shape.projections)
-        layer += SINGLE * settings.learning.lora_rank * inside
-    number = SINGLE if trainer == "transformers" and not settings.learning.lora else HALF
-    inputs = number * shape.hidden
-    kept = recomputed * inputs + (shape.layers - recomputed) * layer
+        layer += (HALF if trainer == "transformers" else SINGLE) * settings.learning.lora_rank * inside
+    kept = recomputed * HALF * shape.hidden + (shape.layers - recomputed) * layer
     return int(longest(settings, shape, trainer) * (kept + layer))
 
 
@@ -254,19 +252,22 @@ def _state(
         # Adapter and gradient; then moments, those before the step, and the adapter at the start and before the step.
         trained = shape.adapter(learning.lora_rank, learning.lora_targets, tensor_parallel)
         state = (8, 0, 24 + average) if learning.offload_optimizer else (32 + average, 0, 0)
+        if trainer == "transformers":  # it computes with a copy in bfloat16
+            state = (state[0] + HALF, *state[1:])
     elif trainer == "transformers":
-        # First weights and moments; in a step gradients, and moments and weights before it.
+        # Masters, first weights and moments; in a step gradients, and moments and weights before it.
         trained = shape.language
-        state = (4 + average, 16, 8) if learning.offload_optimizer else (12 + average, 16, 0)
+        state = (8 + average, 16, 8) if learning.offload_optimizer else (16 + average, 16, 0)
     elif settings.gpu.distributed_optimizer:
-        # Gradients, base (2), masters and moments, these two cut; moments and weights before a step are on the host.
+        # Gradients, base (2), masters and moments, these two cut. On the host weights (2), masters and moments before a
+        # step; an average is of the weights.
         cut = max(1, ranks // tensor_parallel)
-        state = (6 + 12 / cut, 0, 4 + average + 8 / cut)
+        state = (6 + 12 / cut, 0, 2 + average / 2 + 12 / cut)
         if learning.offload_optimizer:  # the base is on the host, moments come for a step
-            state = (4 + 4 / cut, 2 + 8 / cut, 6 + average + 8 / cut)
+            state = (4 + 4 / cut, 2 + 8 / cut, 4 + average / 2 + 20 / cut)
     else:
-        # Masters, moments and base (2); in a step gradients and the moments before it; weights before it on the host.
-        state = (0, 6, 26 + average) if learning.offload_optimizer else (14, 12, 4 + average)
+        # Masters, moments and base (2); in a step gradients; masters and moments before it are on the host.
+        state = (0, 6, 26 + average) if learning.offload_optimizer else (14, 4, 12 + average)
     at_rest, in_step, on_host = (each * trained for each in state)
     return at_rest, in_step, on_host
 

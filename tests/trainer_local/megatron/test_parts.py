@@ -93,7 +93,7 @@ def test_a_layer_that_does_not_divide_is_refused(policy: Path) -> None:
 def test_adapters_begin_as_those_of_peft(policy: Path, wanted: str) -> None:
     chosen = settings(policy, lora_targets=wanted)
     torch.manual_seed(5)
-    theirs = Weights(chosen, torch.device("cpu")).parameters
+    theirs = Weights(chosen, torch.device("cpu"), torch.float32).masters
     torch.manual_seed(5)
     ours = initial(targets(wanted, shape(policy), str(policy)), shape(policy), chosen.learning.lora_rank)
     assert list(ours) == list(theirs)

@@ -60,11 +60,10 @@ def test_activations_are_what_autograd_keeps_in_transformers(lora: bool, recompu
 
 
 def _kept_by_transformers(config: dict[str, Any], lora: bool, recompute: bool) -> int:
-    model: Any = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(**config), dtype=torch.bfloat16 if lora else torch.float32
-    )
+    model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.bfloat16)
     if lora:
         model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+        model.to(torch.bfloat16)
     if recompute:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.train()
@@ -143,7 +142,7 @@ def test_full_training_in_megatron_is_counted_number_by_number() -> None:
     count = known("Qwen/Qwen3-4B").parameters
     found = parts(lora=False)
     assert found["weights"].bytes == HALF * count
-    rest, step, host = MASTERS + MOMENTS + BASE, GRADIENTS + MOMENTS, SINGLE
+    rest, step, host = MASTERS + MOMENTS + BASE, GRADIENTS, MASTERS + MOMENTS
     assert state(found) == (rest * count, step * count, host * count)
     assert state(parts(lora=False, teacher="ema"))[2] == (host + SINGLE) * count
 
@@ -164,23 +163,24 @@ def test_the_distributed_optimizer_cuts_masters_and_moments_among_data_parallel_
         return tuple(size / half for size in state({part.what.split(",")[0]: part for part in found}))
 
     quarter = (MASTERS + MOMENTS) / 4
-    assert cut() == pytest.approx((GRADIENTS + BASE + quarter, 0, SINGLE + MOMENTS / 4), rel=1e-3)
-    aside = (GRADIENTS + MASTERS / 4, BASE + MOMENTS / 4, SINGLE + BASE + MOMENTS / 4)
+    assert cut() == pytest.approx((GRADIENTS + BASE + quarter, 0, HALF + quarter), rel=1e-3)
+    aside = (GRADIENTS + MASTERS / 4, BASE + MOMENTS / 4, HALF + BASE + quarter + MOMENTS / 4)
     assert cut(offload_optimizer=True) == pytest.approx(aside, rel=1e-3)
 
 
-def test_full_training_in_transformers_is_in_single_precision() -> None:
+def test_full_training_in_transformers_is_counted_number_by_number() -> None:
     count = known("Qwen/Qwen3-4B").parameters
     found = parts("transformers", lora=False)
-    assert found["weights and base"].bytes == 2 * SINGLE * count
-    assert state(found) == ((SINGLE + MOMENTS) * count, (GRADIENTS + MOMENTS + SINGLE) * count, 0)
+    assert found["weights and base"].bytes == (HALF + BASE) * count
+    assert state(found) == ((MASTERS + SINGLE + MOMENTS) * count, (GRADIENTS + MOMENTS + SINGLE) * count, 0)
     aside = state(parts("transformers", lora=False, offload_optimizer=True))
-    assert aside == (SINGLE * count, (GRADIENTS + MOMENTS + SINGLE) * count, MOMENTS * count)
+    assert aside == ((MASTERS + SINGLE) * count, (GRADIENTS + MOMENTS + SINGLE) * count, MOMENTS * count)
 
 
 def test_a_lora_trains_a_small_part() -> None:
     adapter = known("Qwen/Qwen3-4B").adapter(16)
     assert state(parts()) == (8 * SINGLE * adapter, 0, 0)
+    assert state(parts("transformers")) == ((8 * SINGLE + HALF) * adapter, 0, 0)
     assert state(parts(teacher="ema")) == (9 * SINGLE * adapter, 0, 0)
     assert state(parts(offload_optimizer=True)) == (2 * SINGLE * adapter, 0, 6 * SINGLE * adapter)
 

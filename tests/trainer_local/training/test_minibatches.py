@@ -30,7 +30,7 @@ async def steps(policy: Path, *batches: list[Sample], **changes: Any) -> tuple[S
     try:
         for batch in batches:
             report = await trainer.step(batch, Recipe(**({"epochs": 1, "learning_rate": 1e-2} | changes)))
-        return report, {name: part.detach().clone() for name, part in trainer._weights.parameters.items()}
+        return report, {name: part.detach().clone() for name, part in trainer._weights.masters.items()}
     finally:
         await trainer.close()
 
