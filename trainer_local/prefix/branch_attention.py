@@ -103,7 +103,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale:
 @cache
 def usable(device: torch.device, dtype: torch.dtype, heads: int, groups: int, width: int) -> bool:
     """True if FlexAttention can be used for such queries and keys; tried on the first call."""
-    if device.type != "cuda" or torch._dynamo.config.disable or dtype not in TOLERANCES or Failure.known:
+    if device.type != "cuda" or torch._dynamo.config.disable or dtype not in TOLERANCES or FlexFailure.known:
         return False
     try:
         # In a thread of its own, where no checkpoint takes the tensors that the trial's backward pass needs.
@@ -118,26 +118,27 @@ def usable(device: torch.device, dtype: torch.dtype, heads: int, groups: int, wi
     return True
 
 
-class Failure:
-    """Whether FlexAttention failed in this process."""
+class FlexFailure:
+    """A failure of FlexAttention, after which this process does not use it."""
 
     known = False
 
 
 def _give_up(error: Exception) -> None:
-    if not Failure.known:
+    if not FlexFailure.known:
         log.warning(
             "FlexAttention cannot be used, so shared prefixes are copied for each branch: %s: %s",
             type(error).__name__,
             next(iter(str(error).splitlines()), ""),
         )
-    Failure.known = True
+    FlexFailure.known = True
     usable.cache_clear()
 
 
 @cache
 def _compiled() -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=KERNELS)
+    compiler: Any = torch.compile  # its types do not have the limit
+    return compiler(flex_attention, dynamic=True, fullgraph=True, recompile_limit=KERNELS)
 
 
 def _trial(device: torch.device, dtype: torch.dtype, heads: int, groups: int, width: int) -> float:
@@ -157,12 +158,12 @@ def _trial(device: torch.device, dtype: torch.dtype, heads: int, groups: int, wi
         return scaled_dot_product_attention(query, key, value, attn_mask=dense)
 
     found = []
-    for compute in (lambda *parts: attention(*parts, mask, None), reference):
+    for compute in (lambda query, key, value: attention(query, key, value, mask, None), reference):
         leaves = [part.clone().requires_grad_() for part in inputs]
         output = compute(*leaves)
         found.append([output.detach(), *torch.autograd.grad(output, leaves, gradient)])
     with torch.no_grad():
-        found[0].append(attention(*inputs, mask, None))
+        found[0].append(attention(inputs[0], inputs[1], inputs[2], mask, None))
         found[1].append(found[1][0])
     return max(
         float((one - other).abs().max() / other.abs().max().clamp(min=1e-6)) for one, other in zip(*found, strict=True)

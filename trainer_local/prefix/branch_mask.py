@@ -70,7 +70,7 @@ def _blocks(run_of: Tensor, segment_of: Tensor, sees: Tensor) -> tuple[Tensor, T
 
 
 def _tokens(kinds: Tensor, count: int) -> Tensor:
-    """How many tokens of each of `count` kinds each block has: `[blocks, count]`."""
+    """The number of tokens of each of `count` kinds in each block: `[blocks, count]`."""
     places = torch.arange(len(kinds)) // BLOCK * count + kinds
     return torch.bincount(places, minlength=-(-len(kinds) // BLOCK) * count).view(-1, count).float()
 
@@ -81,13 +81,15 @@ def _as_block_mask(
     queries, keys = len(run_of), len(segment_of)
     key_of = torch.arange(keys - queries, keys, dtype=torch.int32, device=device)
     # A flat table: kernels would be compiled again for one of a single row, or of as many as there are heads.
-    table, row_of, column_of = (part.to(device) for part in (sees.flatten(), run_of * sees.shape[1], segment_of))
+    table, row_of, column_of = (
+        part.to(device) for part in (sees.flatten().clone(), run_of * sees.shape[1], segment_of)
+    )
 
     def visible(_: Tensor, __: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (key <= key_of[query]) & table[row_of[query] + column_of[key]]
 
     def ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """How many blocks of keys a block of queries has, and their indices first: `[1, 1, …]`."""
+        """The number of blocks of keys of a block of queries, and the indices with those first: `[1, 1, …]`."""
         indices = blocks.int().argsort(dim=-1, descending=True, stable=True)
         return blocks.sum(-1).int()[None, None].to(device), indices.int()[None, None].to(device)
 

@@ -26,7 +26,7 @@ def past_of(packed: Packed, plan: Sequence[Packed]) -> dict[int, int]:
 
 
 def by_slices(packed: Packed, past: Mapping[int, int]) -> Tensor:
-    """What each token of the branches sees among all keys, from the slices of its run: `[queries, keys]`."""
+    """The keys that each token of the branches sees, from the slices of its run: `[queries, keys]`."""
     total = sum(past.values())
     places = dict(zip(past, torch.tensor([0, *past.values()]).cumsum(0).tolist(), strict=False))
     seen = torch.zeros(packed.tokens, total + packed.tokens, dtype=torch.bool)

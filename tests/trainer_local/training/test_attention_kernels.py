@@ -1,4 +1,4 @@
-"""The kernels of attention are ordered on CUDA, in every pass of both trainers and of the engine, and only there."""
+"""The kernels of attention are ordered on CUDA alone, in passes of the transformers trainer and of the engine."""
 
 from __future__ import annotations
 
