@@ -11,7 +11,7 @@ that fit the memory of one card. The batch is one sequence of `--tokens` tokens,
 
 A pass is forward, backward and the optimizer's step. `tokens/s` counts the tokens that enter the model in it, each
 shared prefix once; `turn tokens/s` counts all tokens of all turns. A step is a pass, the teacher's targets and
-measurements before and after. Model FLOPs exclude recomputation: 2 per weight and token forward, 2 backward, 2 more if
+the measurements after it. Model FLOPs exclude recomputation: 2 per weight and token forward, 2 backward, 2 more if
 the weight has a gradient, and attention to earlier tokens. MFU is their rate relative to `--peak` TFLOP/s (989 for an
 H100's dense bfloat16); there is none where the optimizer's state crosses the bus. `peak` is the most memory that
 tensors take in a step, `reserved` the most that torch's allocator takes for them, `estimate` the trainer's memory by
