@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.hints import HintMemory
+from openclaw_rl.learner.hints import UNRELATED, HintMemory
+from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
 from openclaw_rl.shared.engine.protocol import Scores
 from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
 from openclaw_rl.shared.journal import AsyncJournal
@@ -126,7 +127,8 @@ async def test_an_accepted_second_try_is_compared_as_an_answer_to_the_first_prom
     first = await world.judged(BOLD, -1.0, NO_BOLD)
     await world.judged(PLAIN, 1.0, before=first)
     assert await world.memory.standing() == [NO_BOLD]
-    assert list(first.prompt_ids) in world.engine.prompts, "the first prompt is asked"
+    asked = [list(prompt) for prompt in hinted_prompts(world.prompter, first, [NO_BOLD, UNRELATED])]
+    assert all(prompt in world.engine.prompts for prompt in asked), "the first prompt is asked"
     again = await world.judged(BOLD, -1.0, NO_BOLD)
     for _ in range(4):
         await world.judged(BOLD, 1.0, before=again)
