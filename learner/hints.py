@@ -33,8 +33,8 @@ WINDOW = 64
 ASKED = 8
 """Number of accepted answers, the newest, that vote on a hint."""
 CLEAR = 4.0
-"""Nats (of a whole answer) that a hint must change for a whole vote; less is a part of one. Chance alone changes as much
-with a small chat model.
+"""Nats (of a whole answer) that a hint must change for a whole vote; less is a part of one. With a small chat model
+chance alone changes as much.
 """
 UNRELATED = "Please call me Sam from now on."
 """The request about something else."""
@@ -89,8 +89,8 @@ class HintMemory:
         return balance >= 0
 
     async def _effect(self, hint: str, turn_id: str) -> float:
-        """log base(answer | hint) − log base(answer | unrelated request), summed over the answer's tokens; 0 if the turn
-        is gone or too long.
+        """log base(answer | hint) − log base(answer | unrelated request), summed over the answer's tokens; 0 if the
+        turn is gone or too long.
         """
         key = (hint, turn_id)
         if key not in self._effects:

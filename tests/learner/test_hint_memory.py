@@ -173,3 +173,23 @@ async def test_an_engine_that_cannot_score_lets_all_stand_and_an_absent_one_is_w
         await world.memory.standing()
     world.engine.error = None
     assert await world.memory.standing() == []
+
+
+async def test_a_base_that_finds_all_hinted_answers_less_likely_says_nothing_about_a_hint(world: MemoryWorld) -> None:
+    exact = world.engine.score
+
+    async def disturbed(prompt: Sequence[int], answer: Sequence[int], **options: Any) -> Scores:
+        """As a small chat model scores: any words after a question cost an answer 10 nats."""
+        scores = await exact(prompt, answer, **options)
+        question = world.prompter.render(ChatInput(messages=[{"role": "user", "content": QUESTION}])).ids()
+        cost = 0.0 if list(prompt) == list(question) else 10.0
+        return Scores([scores.logprobs[0] - cost, *scores.logprobs[1:]], 0)
+
+    world.engine.score = disturbed  # type: ignore[method-assign]
+    await world.judged(BOLD, -1.0, NO_BOLD)
+    for _ in range(8):
+        await world.judged(PLAIN, 1.0)
+    assert await world.memory.standing() == [NO_BOLD]
+    for _ in range(20):
+        await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == []
