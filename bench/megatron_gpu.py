@@ -291,7 +291,7 @@ async def profile(
     def work() -> str:  # in the trainer's own thread, which is the only one that the profiler sees
         leader = trainer._leader
         with torch.profiler.profile(activities=kinds) as profiler:
-            leader.call("step", turns, recipe, leader.rank.random_state)
+            leader.call("step", turns, recipe, leader.rank.random_state, leader.rank.limit)
         key = "self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total"
         return str(profiler.key_averages().table(sort_by=key, row_limit=KERNELS, max_name_column_width=90))
 

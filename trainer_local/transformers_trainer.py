@@ -35,6 +35,7 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
+from openclaw_rl.trainer_local.training.host_copies import squared_distance
 from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_shortage
 from openclaw_rl.trainer_local.training.optimizer import adamw, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
@@ -301,10 +302,7 @@ class _Learning:
         self._weights.update_model()
 
     def change(self) -> float:
-        changed = sum(
-            float((part.detach() - self._parent[name]).double().square().sum())
-            for name, part in self._weights.masters.items()
-        )
+        changed = sum(float(squared_distance(part, self._parent[name])) for name, part in self._weights.masters.items())
         return float(changed**0.5)
 
     def _run_with_weights(

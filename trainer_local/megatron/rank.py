@@ -29,6 +29,7 @@ from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
+from openclaw_rl.trainer_local.training.host_copies import squared_distance
 from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_shortage, take_over
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
@@ -103,7 +104,7 @@ class Rank:
 
     def _step(self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor]) -> StepReport:
         weights = self.weights
-        before, optimizer = weights.snapshot(), self.optimizer.snapshot()
+        before, optimizer = weights.before_step(), self.optimizer.before_step()
 
         def undo() -> None:
             weights.assign(before)
@@ -292,8 +293,7 @@ class RankLearning:
         group = self._weights.group
         squares = torch.zeros(2, dtype=torch.float64, device=group.device)
         for name, one in self._weights.trained.items():
-            difference = one.master.detach() - self._parent[name].to(one.master.device)
-            squares[0 if one.mapped.cut.parallel else 1] += difference.double().square().sum()
+            squares[0 if one.mapped.cut.parallel else 1] += squared_distance(one.master, self._parent[name])
         group.exchange(None)
         group.all_reduce([squares[:1]], group.tensor_group)
         return float(squares.sum()) ** 0.5

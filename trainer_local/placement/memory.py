@@ -259,14 +259,15 @@ def _state(
         trained = shape.language
         state = (8 + average, 16, 8) if learning.offload_optimizer else (16 + average, 16, 0)
     elif settings.gpu.distributed_optimizer:
-        # Gradients, base (2), masters and moments, these two cut; moments and weights before a step are on the host.
+        # Gradients, base (2), masters and moments, these two cut. On the host weights (2), masters and moments before a
+        # step; an average is of the weights.
         cut = max(1, ranks // tensor_parallel)
-        state = (6 + 12 / cut, 0, 4 + average + 8 / cut)
+        state = (6 + 12 / cut, 0, 2 + average / 2 + 12 / cut)
         if learning.offload_optimizer:  # the base is on the host, moments come for a step
-            state = (4 + 4 / cut, 2 + 8 / cut, 6 + average + 8 / cut)
+            state = (4 + 4 / cut, 2 + 8 / cut, 4 + average / 2 + 20 / cut)
     else:
-        # Masters, moments and base (2); in a step gradients and the moments before it; weights before it on the host.
-        state = (0, 6, 26 + average) if learning.offload_optimizer else (14, 12, 4 + average)
+        # Masters, moments and base (2); in a step gradients; masters and moments before it are on the host.
+        state = (0, 6, 26 + average) if learning.offload_optimizer else (14, 4, 12 + average)
     at_rest, in_step, on_host = (each * trained for each in state)
     return at_rest, in_step, on_host
 

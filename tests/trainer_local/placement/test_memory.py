@@ -142,7 +142,7 @@ def test_full_training_in_megatron_is_counted_number_by_number() -> None:
     count = known("Qwen/Qwen3-4B").parameters
     found = parts(lora=False)
     assert found["weights"].bytes == HALF * count
-    rest, step, host = MASTERS + MOMENTS + BASE, GRADIENTS + MOMENTS, SINGLE
+    rest, step, host = MASTERS + MOMENTS + BASE, GRADIENTS, MASTERS + MOMENTS
     assert state(found) == (rest * count, step * count, host * count)
     assert state(parts(lora=False, teacher="ema"))[2] == (host + SINGLE) * count
 
@@ -163,8 +163,8 @@ def test_the_distributed_optimizer_cuts_masters_and_moments_among_data_parallel_
         return tuple(size / half for size in state({part.what.split(",")[0]: part for part in found}))
 
     quarter = (MASTERS + MOMENTS) / 4
-    assert cut() == pytest.approx((GRADIENTS + BASE + quarter, 0, SINGLE + MOMENTS / 4), rel=1e-3)
-    aside = (GRADIENTS + MASTERS / 4, BASE + MOMENTS / 4, SINGLE + BASE + MOMENTS / 4)
+    assert cut() == pytest.approx((GRADIENTS + BASE + quarter, 0, HALF + quarter), rel=1e-3)
+    aside = (GRADIENTS + MASTERS / 4, BASE + MOMENTS / 4, HALF + BASE + quarter + MOMENTS / 4)
     assert cut(offload_optimizer=True) == pytest.approx(aside, rel=1e-3)
 
 
