@@ -7,7 +7,6 @@ import msgspec
 from openclaw_rl.proxy.conversation.bridge import FORGOTTEN, NO_PARENT, Answered, SampledTurns, Written
 from openclaw_rl.proxy.conversation.chain import Chain, Chains, NextWords
 from openclaw_rl.proxy.conversation.parents import ParentSearch
-from openclaw_rl.proxy.conversation.sampled_texts import SampledTexts
 from openclaw_rl.proxy.conversation.session_id import fresh_session
 from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.shared.journal import AsyncJournal, Frame, TurnRef
@@ -44,7 +43,6 @@ class Conversations:
         self.tree = Tree(capacity)
         self.chains = Chains()
         self.sampled = SampledTurns()
-        self.texts = SampledTexts(journal)
 
     async def place(
         self, chain: Chain, kind: Kind, named: tuple[str, str] | None, *, retried: bool = False
@@ -58,7 +56,7 @@ class Conversations:
             session_id, source = parent.ref.session_id, "tree"
         elif not session_id:
             session_id, source = self._new_session(chain.request_key, kind, retried)
-        words = chain.after(parent.index) if parent.ref is not None else None
+        words = chain.after(parent.words) if parent.ref is not None else None
         if words is not None and words.role == "user" and parent.dropped:
             words = msgspec.structs.replace(words, role="environment")
         return TurnPlacement(
@@ -96,7 +94,6 @@ class Conversations:
             answered = Answered(written, token_ids(response))
             self.sampled.put(turn.turn_id, turn.session_id, answered, instead_of=continued)
         if turn.status == "complete":
-            self.texts.add(str(turn.answer.get("content") or ""))
             self.tree.answered(turn.request_key, turn.session_id)
         ref = TurnRef(
             turn_id=turn.turn_id,

@@ -16,7 +16,9 @@ from openclaw_rl.proxy.conversation.bridge import Written
 from openclaw_rl.proxy.conversation.chain import BETWEEN, NextWords
 from openclaw_rl.proxy.conversation.openclaw import ChannelReaction
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
+from openclaw_rl.proxy.conversation.sampled_texts import was_sampled
 from openclaw_rl.proxy.conversation.speaker import command_score
+from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Opening, TurnRef
@@ -31,10 +33,9 @@ EXTENSION = "extension"
 class Reactions:
     """Writes next states and feedback that come with ordinary requests."""
 
-    def __init__(self, journal: AsyncJournal, conversations: Conversations, metrics: Metrics) -> None:
+    def __init__(self, journal: AsyncJournal, tree: Tree, metrics: Metrics) -> None:
         self._journal = journal
-        self._tree = conversations.tree
-        self._texts = conversations.texts
+        self._tree = tree
         self._metrics = metrics
         self._given: LRUCache[str, None] = LRUCache(_REMEMBERED)
 
@@ -86,7 +87,7 @@ class Reactions:
         """The next state of the parent. An answer of ours in the user's role is another agent's."""
         role: Role = words.role or "user"
         text, source = words.text, "turn"
-        others = [one for one in words.persons if await self._texts.holds(one)]
+        others = [one for one in words.persons if await was_sampled(one, self._journal)]
         if others:
             persons = [one for one in words.persons if one not in others]
             text = BETWEEN.join(persons or others)
@@ -154,7 +155,7 @@ class Recorder:
     def __init__(self, journal: AsyncJournal, conversations: Conversations, metrics: Metrics, policy: str) -> None:
         self._journal = journal
         self._conversations = conversations
-        self._reactions = Reactions(journal, conversations, metrics)
+        self._reactions = Reactions(journal, conversations.tree, metrics)
         self._metrics = metrics
         self._deletions = 0
         self._deleted: LRUCache[str, int] = LRUCache(_REMEMBERED)

@@ -12,7 +12,7 @@ from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
-from openclaw_rl.shared.messages.normalize import assistant_message
+from openclaw_rl.shared.messages.equality import answer_marks, text_mark
 from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
@@ -137,6 +137,8 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
         connection.execute("INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now()))
     elif turn.kind == "main" and turn.status == "complete" and response and not turn.sampling.imported:
         connection.execute("INSERT INTO audit_queue (turn) VALUES (?)", (row,))
+    marks = answer_marks(turn.answer) if turn.status == "complete" else []
+    connection.executemany("INSERT INTO answer_marks (mark, turn) VALUES (?,?)", [(mark, row) for mark in marks])
     count_traffic(connection, turn.kind, turn.kind_reason)
     connection.recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
     return True
@@ -159,14 +161,17 @@ def find_turn(connection: Connection, turn_id: str) -> Turn | None:
     return None if row is None else read_turn(connection, row)
 
 
+def find_answer(connection: Connection, turn_id: str) -> dict[str, Any] | None:
+    """The answer of a complete turn as a canonical message, without reading the turn's history."""
+    found = connection.value("SELECT answer FROM turns WHERE turn_id = ? AND status = 'complete'", turn_id)
+    return None if found is None else _load(connection, found)
+
+
 def was_sampled(connection: Connection, texts: Sequence[str]) -> bool:
-    """True if one of these texts, without calls or reasoning, was the answer of a turn."""
-    digests = [encoding.digest(encoding.encode(assistant_message(text))) for text in texts]
+    """True if one of these texts, without reasoning and white space, was the answer of a turn."""
     return any(
-        connection.value(
-            "SELECT 1 FROM blobs JOIN turn_blobs ON blob = blobs.id WHERE digest = ? AND position = ?", digest, _ANSWER
-        )
-        for digest in digests
+        connection.value("SELECT 1 FROM answer_marks WHERE mark = ? LIMIT 1", text_mark(text)) is not None
+        for text in texts
     )
 
 

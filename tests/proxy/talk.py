@@ -58,7 +58,7 @@ class Talk:
         metrics = Metrics()
         self.conversations = Conversations(self.journal)
         self.recorder = Recorder(self.journal, self.conversations, metrics, "policy")
-        self.reactions = Reactions(self.journal, self.conversations, metrics)
+        self.reactions = Reactions(self.journal, self.conversations.tree, metrics)
 
     async def begin(
         self,

@@ -23,10 +23,9 @@ SLACK = 1536 * MIB  # SGLang's minimum for temporary tensors (`arg_groups/memory
 GRAPHS = 0.012  # share of a GPU for SGLang's CUDA graphs (same file: 2 MB a batch size, 8 MB a prefill length)
 JUDGE_CONTEXT = 32768  # minimum tokens in a judge's KV cache, or its model's context where that is shorter
 SEQUENCES = 8  # minimum number of sequences for which a hybrid model's states are kept
-LOGIT_BYTES = 512 * MIB  # logits that the Megatron-core trainer computes at once (`trainer_local.megatron.forward`)
-ANSWER = 1024  # tokens of the longest answer that the plan has room for (docs/gpu.md)
+LOGIT_BYTES = 512 * MIB  # logits that the trainers compute at once (`trainer_local.training.slices`)
+ANSWER = 1024  # tokens of the longest answer that the plan has room for under a custom loss (docs/gpu.md)
 TARGET_BYTES = 2 * GIB  # distributions of teacher and base held at once (`trainer_local.training.targets`)
-ANSWERED = 0.5  # maximum share of answer tokens in a micro batch of the transformers trainer
 PER_HEAD = 8.0  # bytes saved for each token and query head by normalization and attention; half of it for a key head
 
 # Peak copies of the logits `[N, V]` in single precision while a loss over whole distributions, or over sampled tokens,
@@ -160,11 +159,9 @@ def training(
     teacher = learning.method != "binary" or with_base
     copies = LOGIT_COPIES["sampled" if learning.method in SAMPLED and not with_base else "distributions"]
     logit = SINGLE * shape.vocabulary
-    answers = int(ANSWERED * tokens)
-    if trainer == "megatron":
-        answers = min(tokens, max(min(settings.serve.max_output_tokens, ANSWER), LOGIT_BYTES // logit))
-    elif teacher:
-        answers = min(answers, TARGET_BYTES // logit)
+    answers = LOGIT_BYTES // logit
+    if learning.custom_loss:  # it gets whole answers
+        answers = max(answers, min(settings.serve.max_output_tokens, ANSWER))
     kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed)
     what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
     if learning.lora:
@@ -180,7 +177,7 @@ def training(
         _part("gradients, and copies that undo a step", in_step, step=True, hint=offload),
         _part("state of the optimizer and copies", on_host, host=True),
         _part(f"activations, {tokens} tokens", kept, step=True, hint=recompute),
-        _part("logits and their loss", ALLOCATOR * copies * logit * answers, step=True, hint=hint),
+        _part("logits and their loss", ALLOCATOR * copies * logit * min(tokens, answers), step=True, hint=hint),
         _part("distributions of teacher and base", TARGET_BYTES * teacher, step=True),
     ]
     return [part for part in parts if part.bytes]

@@ -17,7 +17,7 @@ from openclaw_rl.shared.settings.sources import parse_flags
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.memory import HALF, SINGLE
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape, shape_of
-from openclaw_rl.trainer_local.training import targets as teacher
+from openclaw_rl.trainer_local.training import slices, targets
 from tests.shared.saved_tensors import saved_bytes
 
 TINY: dict[str, Any] = {
@@ -251,4 +251,5 @@ def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:
 
 
 def test_constants_are_those_of_the_trainers_code() -> None:
-    assert memory.TARGET_BYTES == teacher.TARGET_BYTES
+    assert memory.TARGET_BYTES == targets.TARGET_BYTES
+    assert memory.LOGIT_BYTES == slices.LOGIT_BYTES
