@@ -11,7 +11,7 @@ that fit the memory of one card. The batch is one sequence of `--tokens` tokens,
 
 A pass is forward, backward and the optimizer's step. `tokens/s` counts the tokens that enter the model in it, each
 shared prefix once; `turn tokens/s` counts all tokens of all turns. A step is a pass, the teacher's targets and
-measurements before and after. Model FLOPs exclude recomputation: 2 per weight and token forward, 2 backward, 2 more if
+the measurements after it. Model FLOPs exclude recomputation: 2 per weight and token forward, 2 backward, 2 more if
 the weight has a gradient, and attention to earlier tokens. MFU is their rate relative to `--peak` TFLOP/s (989 for an
 H100's dense bfloat16); there is none where the optimizer's state crosses the bus. `peak` is the most memory that
 tensors take in a step, `reserved` the most that torch's allocator takes for them, `estimate` the trainer's memory by
@@ -291,7 +291,7 @@ async def profile(
     def work() -> str:  # in the trainer's own thread, which is the only one that the profiler sees
         leader = trainer._leader
         with torch.profiler.profile(activities=kinds) as profiler:
-            leader.call("step", turns, recipe, leader.rank.random_state)
+            leader.call("step", turns, recipe, leader.rank.random_state, leader.rank.limit)
         key = "self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total"
         return str(profiler.key_averages().table(sort_by=key, row_limit=KERNELS, max_name_column_width=90))
 

@@ -9,9 +9,9 @@ the ratio and saves time.
 Each side is one step of the trainer with `merge_prefixes` on or off: one pass over the batch, training all weights of
 a random Qwen3, or with `--lora` an adapter, which a first step has made differ from zero. Tokens are counted where they
 enter the model: `tokens_*` in the pass with gradients, `step_tokens_*` in the whole step, which also measures the
-policy before and after, and the base. Seconds are those of the whole step. `max_grad_diff` is the largest difference of
-any weight's gradient; compare it with `largest_gradient`. `relative_grad_diff` is the norm of the difference of all
-gradients together, relative to their norm.
+policy after it and, as a first step, the base. Seconds are those of the whole step. `max_grad_diff` is the largest
+difference of any weight's gradient; compare it with `largest_gradient`. `relative_grad_diff` is the norm of the
+difference of all gradients together, relative to their norm.
 
 The exit code is 1 if the gradients differ by more than 1 % of their norm, or a side ran out of memory.
 """

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import row_of
+from openclaw_rl.trainer_local.training.slices import RunModel, Slice, gather_slices
 
 
 @dataclass
@@ -66,28 +68,28 @@ async def answer_logprobs(
     """Logprobs of the tokens of each answer, on the CPU, under the weights of a `TransformersTrainer` or a
     `MegatronTrainer`, or of its base.
     """
-    found: dict[int, Tensor] = {}
+    found: dict[int, list[Tensor]] = {}
 
-    def use(indices: Sequence[int], logits: Tensor) -> None:
-        lengths = [len(samples[index].response_ids) for index in indices]
-        for index, part in zip(indices, torch.log_softmax(logits.float(), -1).split(lengths), strict=True):
-            ids = torch.tensor(list(samples[index].response_ids), device=part.device)
-            found[index] = part.gather(-1, ids[:, None])[:, 0].cpu()
+    def at_tokens(one: Slice, logits: Tensor) -> Tensor:
+        ids = torch.tensor(samples[one.row].response_ids[one.start : one.end], device=logits.device)
+        return torch.log_softmax(logits.float(), -1).gather(-1, ids[:, None])[:, 0].cpu()
 
     def work() -> None:
         rows = [row_of(sample) for sample in samples]
+        run: RunModel
         if hasattr(trainer, "_leader"):
             from openclaw_rl.trainer_local.megatron.forward import run_packed
 
             weights, tokens = trainer._leader.rank.weights, recipe.micro_batch_tokens
+            run = partial(run_packed, weights.model, micro_batch_tokens=tokens, merge=True, backward=False)
             with weights.evaluating(), weights.base() if base else nullcontext():
-                run_packed(weights.model, rows, use, micro_batch_tokens=tokens, merge=True, backward=False)
+                found.update(gather_slices(run, rows, at_tokens))
             return
         with trainer._weights.base() if base else nullcontext(trainer._weights.model) as model:
-            trainer._forward(model, rows, use, recipe=recipe)
+            found.update(gather_slices(partial(trainer._forward, model, recipe=recipe), rows, at_tokens))
 
     await trainer._run(work)
-    return [found[index] for index in range(len(samples))]
+    return [torch.cat(found[index]) for index in range(len(samples))]
 
 
 @contextmanager

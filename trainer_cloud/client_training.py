@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.trainer_cloud.futures import submitted
+from openclaw_rl.trainer_cloud.model_input import model_input
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Updated
 
 _NORMS = ("grad_norm", "gradient_norm", "global_grad_norm")
@@ -90,7 +91,7 @@ class ClientTraining:
             else self._types.TensorData.from_numpy(np.ascontiguousarray(part))
             for name, part in parts.items()
         }
-        text = self._types.ModelInput.from_ints([int(token) for token in datum.ids])
+        text = model_input(self._types, datum.ids, datum.images)
         return self._types.Datum(model_input=text, loss_fn_inputs=tensors)
 
     def _adam(self, adam: Adam) -> Any:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.pointer import Pointer
 
 Trouble = Literal["key", "billing", "model", "gone", "limit", "budget", "away", "refused"]
@@ -84,12 +85,20 @@ class Scored(msgspec.Struct, frozen=True):
 class Sampler(Protocol):
     """One set of weights that can be sampled from, for as long as it is held."""
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
-        """One answer to a prompt. Cancelling ends the work there."""
+    async def sample(
+        self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0, images: Sequence[PromptImage] = ()
+    ) -> Sampled:
+        """One answer to a prompt with `images`. Cancelling ends the work there."""
         ...
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         """Logprobs of `ids[start:]`, each after what stands before it; `start` is at least 1. `chosen` `[len(ids) -
         start, K]` are further ids to score in the place of each token.
@@ -101,7 +110,8 @@ class Datum(msgspec.Struct, frozen=True):
     """One sequence for a trainer. Token t of `targets` is scored after `ids[: t + 1]`: ids are a text less its last
     token, targets the text less its first, `[T]`, or `[T, K]` with K candidates in each place (int64). The others are
     float32 of the same shape: `weights` of the cross entropy, or `logprobs` (of the sampling) and `advantages`; 0 in
-    them masks a place. The places before `lead` do not count, and need not be sent or scored.
+    them masks a place. The places before `lead` do not count, and need not be sent or scored. `images` stand in `ids`,
+    where a placeholder stands for every token that the model computes for them.
     """
 
     ids: Sequence[int]
@@ -110,6 +120,7 @@ class Datum(msgspec.Struct, frozen=True):
     logprobs: NDArray[np.float32] | None = None
     advantages: NDArray[np.float32] | None = None
     lead: int = 0
+    images: Sequence[PromptImage] = ()
 
 
 class Pass(msgspec.Struct, frozen=True):
@@ -178,6 +189,8 @@ class Provider(Protocol):
     name: str
     several_versions: bool
     """True if several sets of weights can be sampled from side by side."""
+    sees: bool
+    """True if prompts may hold images, where the model sees."""
     scores_texts: bool
     """True if a sampler is to score the tokens of a text: it costs less than a forward pass."""
     most_top_logprobs: int

@@ -35,11 +35,13 @@ from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState, read_state, write_state
+from openclaw_rl.trainer_local.training.host_copies import squared_distance
 from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_shortage
 from openclaw_rl.trainer_local.training.optimizer import adamw, follow, free_device_memory, move_state
 from openclaw_rl.trainer_local.training.recompute import recomputed_layers, recomputing
+from openclaw_rl.trainer_local.training.slices import RunModel, UseAnswers
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
-from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
+from openclaw_rl.trainer_local.training.targets import moving_average
 
 CPU_MICRO_BATCH = 2048
 """Tokens. Larger micro batches leave a CPU's caches and take longer."""
@@ -97,8 +99,8 @@ class TransformersTrainer:
         return ""
 
     async def step(self, samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        """Metrics: `loss/*`, `ratio/*` and `advantage/*` of the last epoch; `kl/parent`, `kl/base`, `entropy/mean`,
-        `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`, `micro_batch_tokens`.
+        """Metrics: `loss/*`, `ratio/*` and `advantage/*` of the last epoch; `kl/parent`, `entropy/mean`, in some steps
+        `kl/base` (`StepDistances`); `reward/*`, `samples/*`, `weights/change`, `seconds/teacher`, `micro_batch_tokens`.
         """
         return await self._run(lambda: self._fitting_step(list(samples), recipe))
 
@@ -191,7 +193,7 @@ class TransformersTrainer:
         self,
         model: Any,
         rows: Sequence[Row],
-        use: Callable[[Sequence[int], Tensor], Tensor | None],
+        use: UseAnswers,
         *,
         recipe: Recipe,
         backward: bool = False,
@@ -260,11 +262,12 @@ class _Learning:
         self._weights = trainer._weights
         self.device = trainer._device
         self.vocab_size = self._weights.vocab_size
+        self.dropout = self._weights.lora and trainer._settings.learning.lora_dropout > 0
         self.run_policy: RunModel = partial(trainer._forward, self._weights.model, recipe=recipe)
         teacher = {"live": parent, "ema": trainer._average or parent}.get(recipe.teacher)
         self.run_teacher: RunModel | None = None if teacher is None else partial(self._run_with_weights, teacher)
 
-    def run_base(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+    def run_base(self, rows: Sequence[Row], use: UseAnswers) -> None:
         with self._weights.base() as base:
             self._trainer._forward(base, rows, use, recipe=self._recipe)
 
@@ -279,7 +282,7 @@ class _Learning:
 
     @contextmanager
     def passes(self) -> Iterator[None]:
-        self._weights.model.train(self._weights.lora and self._trainer._settings.learning.lora_dropout > 0)
+        self._weights.model.train(self.dropout)
         try:
             yield
         finally:
@@ -289,7 +292,7 @@ class _Learning:
     def clear(self) -> None:
         self._trainer._optimizer.zero_grad(set_to_none=True)
 
-    def backward(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], Tensor]) -> None:
+    def backward(self, rows: Sequence[Row], use: UseAnswers) -> None:
         with recomputing(self._trainer._recomputed_for(rows)):
             self._trainer._forward(self._weights.model, rows, use, recipe=self._recipe, backward=True)
 
@@ -301,15 +304,10 @@ class _Learning:
         self._weights.update_model()
 
     def change(self) -> float:
-        changed = sum(
-            float((part.detach() - self._parent[name]).double().square().sum())
-            for name, part in self._weights.masters.items()
-        )
+        changed = sum(float(squared_distance(part, self._parent[name])) for name, part in self._weights.masters.items())
         return float(changed**0.5)
 
-    def _run_with_weights(
-        self, values: Mapping[str, Tensor], rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]
-    ) -> None:
+    def _run_with_weights(self, values: Mapping[str, Tensor], rows: Sequence[Row], use: UseAnswers) -> None:
         training = self._weights.model.training
         self._weights.model.eval()
         with self._weights.with_values(values):

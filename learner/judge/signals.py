@@ -169,8 +169,8 @@ def defect(turn: Turn, judgement: Judgement, settings: Settings, *, live: int) -
     max_tokens, max_lag = settings.learning.max_sample_tokens, settings.learning.max_version_lag
     if turn.untrainable:
         return turn.untrainable
-    if turn.image_spans and settings.engine.is_cloud:
-        return "its prompt holds images, and cloud backends train on text only"
+    if turn.image_spans and settings.engine.backend == "fireworks":
+        return "its prompt holds images, and Fireworks trains on text only here"
     if turn.status != "complete":
         return f"the answer was cut off ({turn.status}{': ' + turn.error if turn.error else ''})"
     if not len(turn.response_ids):

@@ -57,7 +57,7 @@ class EngineClient:
         """One `Tokens` for each read from the connection."""
         request = generate_request(sampling, request_id or new_id("gen"), top_logprobs)
         info = await self._known_info()
-        body = with_ids(_address(request, images, version, priority), prompt_ids)
+        body = with_ids(_address(request, images, info, version, priority), prompt_ids)
         deadline = time.monotonic() + self._request_timeout
         send = functools.partial(self._endpoint.open, "/generate", body, deadline)
         refusal = Refusal(self.url, prompt_ids, sampling.max_tokens, info.context_length)
@@ -87,11 +87,11 @@ class EngineClient:
         if not len(continuation_ids):
             return Scores((), version if version is not None else (await self.info()).live)
         request = score_request(new_id("score"), len(prompt_ids), top_k, fresh=fresh)
-        await self._known_info()
+        info = await self._known_info()
         if temperature != 1:
             request["score_temperature"] = temperature
         ids = [*prompt_ids, *continuation_ids]
-        body = with_ids(_address(request, images, version, priority), ids)
+        body = with_ids(_address(request, images, info, version, priority), ids)
         meta = Refusal(self.url, ids).check(*await self._endpoint.post("/generate", body, self._request_timeout))
         logprobs, top_logprobs = read_scores(meta, continuation_ids, self.url)
         return Scores(logprobs, version_number(meta.weight_version), top_logprobs if top_k else ())
@@ -138,11 +138,17 @@ class EngineClient:
 
 
 def _address(
-    request: dict[str, Any], images: Sequence[PromptImage], version: int | None, priority: Priority
+    request: dict[str, Any],
+    images: Sequence[PromptImage],
+    info: EngineInfo,
+    version: int | None,
+    priority: Priority,
 ) -> dict[str, Any]:
-    """The request with the version that it wants and how urgent it is."""
-    if images:
+    """The request with its images, the version that it wants and how urgent it is."""
+    if images and not info.sees:
         raise EngineError("the engine takes text only; serve a model that sees with SGLang (engine_url)", status=400)
+    if images:
+        request["image_data"] = [msgspec.structs.asdict(image) for image in images]
     request["priority"] = int(priority)
     if version is not None:
         request["weight_version"] = str(version)

@@ -16,6 +16,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from openclaw_rl.shared.records import PromptImage
+
 
 class Refused(Exception):
     """A request that is answered with an error; `status` is its HTTP status."""
@@ -69,7 +71,9 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class GenerateRequest(msgspec.Struct, frozen=True):
     """`POST /generate`. With an `extra_key` nothing that is kept of other prompts is used, nor anything kept of this
-    one. Media are there to be refused."""
+    one. `image_data` are images by their places in `input_ids` (`url`, `start`, `end`), where the engine sees; other
+    media are there to be refused.
+    """
 
     input_ids: list[int]
     rid: str | None = None
@@ -95,13 +99,25 @@ class GenerateRequest(msgspec.Struct, frozen=True):
         except ValueError:
             raise Refused(f"weight_version must be a number, not {self.weight_version!r}", 404) from None
 
-    def check(self, engine: str, *, vocabulary: int, context: int) -> None:
+    def images(self) -> list[PromptImage]:
+        """The images of the prompt. Raises `Refused`."""
+        try:
+            found = msgspec.convert(self.image_data or [], list[PromptImage])
+        except msgspec.ValidationError as error:
+            raise Refused(f"image_data: {error}; an image has a url, and the start and end of its tokens") from error
+        places = [place for image in found for place in (image.start, image.end)]
+        if sorted(set(places)) != places or any(not 0 <= place <= len(self.input_ids) for place in places):
+            raise Refused("image_data: images stand in input_ids one after the other")
+        return found
+
+    def check(self, engine: str, *, vocabulary: int, context: int, sees: bool = False) -> None:
         """Raise `Refused` for what `engine` cannot be asked. `vocabulary` and `context` in tokens; a context of 0 is
-        not known.
+        not known. `sees`: it takes images.
         """
         ids, params = self.input_ids, self.sampling_params
-        if self.image_data or self.video_data or self.audio_data:
-            raise Refused(f"{engine} takes text only: leave image_data, video_data and audio_data out")
+        if (self.image_data and not sees) or self.video_data or self.audio_data:
+            taken = "text and images" if sees else "text"
+            raise Refused(f"{engine} takes {taken} only: leave image_data, video_data and audio_data out")
         if not ids:
             raise Refused("input_ids is empty: a prompt has at least one token")
         if min(ids) < 0 or max(ids) >= vocabulary:

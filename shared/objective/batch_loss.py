@@ -35,10 +35,13 @@ PolicyLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class BatchLoss:
-    """The loss of the batch `samples`, of which any part is worked out at a time; `terms` are those of each sample."""
+    """The loss of the batch `samples`; `terms` are those of each sample. Any part of it is computed at a time: some of
+    the samples, or parts of their answers (`parts.part_of`).
+    """
 
     def __init__(self, samples: Sequence[Sample], terms: Sequence[frozenset[str]], recipe: Recipe) -> None:
         self._recipe = recipe
+        self._lengths = {sample.sample_id: len(sample.response_ids) for sample in samples}
         self._factors = {
             "distill": recipe.w_opd,
             "binary": recipe.w_rl,
@@ -131,7 +134,7 @@ class BatchLoss:
 
     def _weight(self, sample: Sample) -> float:
         """The weight of each token of an answer; under `sample` they add up to the sample's."""
-        length = len(sample.response_ids) if self._recipe.aggregation == "sample" else 1
+        length = self._lengths[sample.sample_id] if self._recipe.aggregation == "sample" else 1
         return sample.weight / (length or 1)
 
 

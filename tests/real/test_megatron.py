@@ -29,7 +29,7 @@ SUITES = {
     ("test_megatron_equality.py", 2): 40,
     ("test_megatron_experts.py", 1): 6,
     ("test_megatron_experts.py", 2): 9,
-    ("test_megatron_memory.py", 1): 3,
+    ("test_megatron_memory.py", 1): 2,
     ("test_megatron_out_of_memory.py", 1): 5,
     ("test_megatron_out_of_memory.py", 2): 5,
     ("test_megatron_options.py", 1): 10,

@@ -22,13 +22,14 @@ from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe, Trainer
 from openclaw_rl.trainer_local import transformers_trainer
 from openclaw_rl.trainer_local.sglang.weight_transfer import Batches
+from openclaw_rl.trainer_local.training import slices
 from openclaw_rl.trainer_local.training.batching import row_of
-from tests.trainer_local.tiny import anchor, sample, settings, write_policy
+from tests.trainer_local.tiny import VOCABULARY, anchor, sample, settings, write_policy
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
 from openclaw_rl.trainer_local.megatron.forward import plan
-from tests.real.megatron_trainers import LAYOUTS, create
+from tests.real.megatron_trainers import LAYOUTS, PROCESSES, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
 
@@ -222,6 +223,32 @@ async def test_every_method_learns_as_with_transformers(
         assert theirs.keys() == ours.keys()
         compared = {key: value for key, value in theirs.items() if not key.startswith("seconds")}
         assert {key: ours[key] for key in compared} == pytest.approx(compared, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.skipif(PROCESSES > 1, reason="the size of a slice is changed in this process alone")
+async def test_slices_of_answers_give_the_step_on_whole_answers(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = await moved(policy, tmp_path / "start")
+    batch = [sample(1, response=30), sample(2, prompt=11, response=1, reward=-1.0), anchor(3)]
+    found: list[Found] = []
+    for most in (1000, 7):
+        monkeypatch.setattr(slices, "LOGIT_BYTES", most * 4 * VOCABULARY)
+        trainer, seen = create(settings(policy)), list[int]()
+        model = trainer._leader.rank.weights.model
+        logits = model.logits
+
+        def watched(hidden: Tensor, logits: Any = logits, seen: list[int] = seen) -> Tensor:
+            seen.append(len(hidden))
+            return cast(Tensor, logits(hidden))
+
+        monkeypatch.setattr(model, "logits", watched)
+        found.append(await learn(trainer, batch, RECIPE, tmp_path / str(most), start))
+        assert max(seen) <= most and (most == 7 or max(seen) >= 30)
+    whole, sliced = found
+    assert apart(sliced.gradients, whole.gradients) < TOLERANCE * max(1.0, size(whole.gradients))
+    compared = {key: value for key, value in whole.metrics.items() if not key.startswith("seconds")}
+    assert {key: sliced.metrics[key] for key in compared} == pytest.approx(compared, rel=1e-3, abs=1e-5)
 
 
 async def test_dropout_draws_again_and_resumes_exactly(policy: Path, layout: dict[str, Any], tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Me
 from openclaw_rl.trainer_local.megatron import rank
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer
 from openclaw_rl.trainer_local.megatron.weights import RankWeights
+from openclaw_rl.trainer_local.training import host_copies
 from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit
 from tests.real.megatron_trainers import LAYOUTS, PROCESSES, create
 
@@ -186,9 +187,12 @@ def half(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(PROCESSES > 1, reason="`half` holds in this process alone")
 @pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
 async def test_in_bfloat16_it_learns_in_single_precision_and_streams_what_is_on_the_host(
-    policy: Path, lora: bool, tmp_path: Path
+    policy: Path, lora: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the optimizer's state on the host, and the weights in single precision, the same bits come out."""
+    """With the optimizer's state on the host, and the weights in single precision, the same bits come out, in chunks
+    that no weight is a multiple of.
+    """
+    monkeypatch.setattr(host_copies, "CHUNK", 100)
     turns = [sample(1, response=12), sample(2, response=12)]
     near, far = [
         await after(
@@ -207,6 +211,43 @@ async def test_in_bfloat16_it_learns_in_single_precision_and_streams_what_is_on_
     first = await steps.step(turns, RECIPE)
     await steps.restore(before.path)
     assert (await steps.step(turns, RECIPE)).metrics["weights/change"] == first.metrics["weights/change"]
+
+
+@pytest.mark.usefixtures("half")
+@pytest.mark.skipif(PROCESSES > 1, reason="`half` holds in this process alone")
+@pytest.mark.parametrize("changes", [{}, {"offload_optimizer": True}, {"distributed_optimizer": True}], ids=str)
+@pytest.mark.parametrize("lora", [True, False], ids=["lora", "full"])
+async def test_steps_that_fail_one_after_the_other_are_undone_to_the_bit(
+    policy: Path, lora: bool, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After their update, so that all of the optimizer's state has changed."""
+    chosen = settings(policy, lora=lora, **changes)
+    expected = await after(create(chosen), tmp_path / "expected", batch(1), batch(11), batch(21))
+    trainer = create(chosen)
+    kind = type(trainer._leader.rank.optimizer)
+    update = kind.update
+
+    def fails(optimizer: Any) -> None:
+        update(optimizer)
+        raise ValueError("after the update")
+
+    for number in (1, 11, 21):
+        for _ in range(2):
+            monkeypatch.setattr(kind, "update", fails)
+            with pytest.raises(TrainerError, match="failed and was undone: after the update"):
+                await trainer.step(batch(5), RECIPE)
+            monkeypatch.setattr(kind, "update", update)
+        await trainer.step(batch(number), RECIPE)
+    found = await after(trainer, tmp_path / "found")
+    assert apart(expected["weights"], found["weights"]) == 0
+    for one, other in zip(states_of(expected["optimizer"]), states_of(found["optimizer"]), strict=True):
+        assert apart(one, other) == 0
+
+
+def states_of(optimizer: dict[str, Any]) -> list[dict[str, Tensor]]:
+    """The tensors of an optimizer, by weight or by shard of one process."""
+    held = list(optimizer["state"].values()) if "state" in optimizer else optimizer["shards"][0]
+    return [{name: value for name, value in one.items() if isinstance(value, Tensor)} for one in held]
 
 
 def test_megatron_says_where_it_cannot_recompute_layers(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from openclaw_rl.trainer_local.models.forward import run_rows
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import row
 from openclaw_rl.trainer_local.training.objective import LocalObjective
+from openclaw_rl.trainer_local.training.slices import Slice, differentiating
 from openclaw_rl.trainer_local.training.targets import old_policy, targets_of
 from tests.trainer_cloud.torch_training import TorchTraining, flat_gradient, torch_scorer
 from tests.trainer_local.tiny import VOCABULARY, write_policy
@@ -77,12 +78,12 @@ class World:
         self.policy.zero_grad(set_to_none=True)
         wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
 
-        def use(indices: Sequence[int], logits: Tensor) -> Tensor:
-            chosen = [wanted[index] for index in indices]
+        def use(slices: Sequence[Slice], logits: Tensor) -> Tensor:
+            chosen = [wanted[one.row] for one in slices]
             return objective.loss([samples[one] for one in chosen], [targets[one] for one in chosen], logits)
 
         rows = [row(samples[index].prompt_ids, samples[index].response_ids) for index in wanted]
-        _runs(self.policy, backward=True)(rows, use)
+        _runs(self.policy, backward=True)(rows, differentiating(use, whole=True))
         return Found(flat_gradient(self.policy), objective.sums.values())
 
 

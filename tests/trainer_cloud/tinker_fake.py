@@ -19,6 +19,8 @@ from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sa
 from tests.trainer_cloud.front import Answer, Sent
 from tests.trainer_cloud.torch_provider import KeptTraining, LiveSampler, TorchProvider
 
+PLACEHOLDER = 9
+"""The token that stands for each of an image."""
 PROTOBUF = {"content-type": "application/x-protobuf"}
 _DTYPES = {pb.DTYPE_FLOAT32: np.dtype(np.float32), pb.DTYPE_INT64: np.dtype(np.int64)}
 T = TypeVar("T")
@@ -26,7 +28,8 @@ T = TypeVar("T")
 
 class TinkerFake:
     """Answers by path. `ignores_last_n`: scores of a text's end are those of all of it, as older servers give them.
-    `samples` are the sampling requests, `tensors` the tensors of passes by name.
+    `samples` are the sampling requests, `tensors` the tensors of passes by name, `images` those of all requests, as
+    (place, format, file). The model reads an image as placeholders.
     """
 
     def __init__(self, provider: TorchProvider, model: str, *, context: int = 4096) -> None:
@@ -35,6 +38,7 @@ class TinkerFake:
         self.ignores_last_n = False
         self.samples: list[types.SampleRequest] = []
         self.tensors: list[Mapping[str, pb.Tensor]] = []
+        self.images: list[tuple[int, str, bytes]] = []
         self._model = model
         self._samplers: dict[str, LiveSampler] = {}
         self._trainings: dict[str, KeptTraining] = {}
@@ -90,7 +94,13 @@ class TinkerFake:
     def _sample(self, asked: types.SampleRequest) -> Answer:
         self.samples.append(asked)
         sampler = self._samplers[str(asked.sampling_session_id)]
-        ids = [token for chunk in asked.prompt.chunks for token in chunk.tokens]  # type: ignore[union-attr]
+        ids: list[int] = []
+        for chunk in asked.prompt.chunks:
+            if isinstance(chunk, types.ImageChunk):
+                ids += self._seen(len(ids), chunk.format, chunk.data, chunk.length)
+            else:
+                assert isinstance(chunk, types.EncodedTextChunk)
+                ids += chunk.tokens
         message = pb.SampleResponse()
         if asked.prompt_logprobs:
             drawn = Sampled([5], [-1.0], "length")
@@ -174,7 +184,12 @@ class TinkerFake:
 
     def _datum(self, datum: Any) -> Datum:
         self.tensors.append(dict(datum.loss_fn_inputs))
-        ids = [token for chunk in datum.model_input for token in np.frombuffer(chunk.encoded_text.tokens, np.int32)]
+        ids: list[int] = []
+        for chunk in datum.model_input:
+            if chunk.WhichOneof("chunk") == "image":
+                ids += self._seen(len(ids), chunk.image.format, chunk.image.data, chunk.image.expected_tokens)
+            else:
+                ids += np.frombuffer(chunk.encoded_text.tokens, np.int32).tolist()
         parts = {name: _array(tensor) for name, tensor in datum.loss_fn_inputs.items()}
         return Datum(
             [int(token) for token in ids],
@@ -183,6 +198,10 @@ class TinkerFake:
             logprobs=parts.get("logprobs"),
             advantages=parts.get("advantages"),
         )
+
+    def _seen(self, place: int, form: str, data: bytes, count: int) -> list[int]:
+        self.images.append((place, form, data))
+        return [PLACEHOLDER] * count
 
     def _step(self, body: Mapping[str, Any]) -> Answer:
         given = types.OptimStepRequest.model_validate(body).optim_params

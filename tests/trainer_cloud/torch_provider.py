@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.engine.wire import SamplingParams
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored, Updated
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
@@ -33,7 +34,9 @@ class LiveSampler(TorchSampler):
         super().__init__(model)
         self._own, self._provider, self._path = model, provider, path
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
+    async def sample(
+        self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0, images: Sequence[PromptImage] = ()
+    ) -> Sampled:
         self._provider.sampled += 1
         try:
             await self._provider.gate.wait()
@@ -62,7 +65,13 @@ class LiveSampler(TorchSampler):
         return Sampled(found, logprobs, "length", cached=cached)
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         self._provider.fail("score")
         self._provider.find(self._path)
@@ -115,6 +124,7 @@ class TorchProvider:
     """
 
     several_versions = True
+    sees = False
     scores_texts = True
 
     def __init__(self, model: Path, *, name: str = "torch") -> None:

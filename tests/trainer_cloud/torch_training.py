@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from openclaw_rl.shared.engine.wire import SamplingParams
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Sampler, Scored, Updated
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
@@ -30,11 +31,19 @@ class TorchSampler:
         self.asked: list[tuple[list[int], int, bool]] = []
         self.cancelled = 0
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
+    async def sample(
+        self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0, images: Sequence[PromptImage] = ()
+    ) -> Sampled:
         raise NotImplementedError
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         if top_logprobs > self._most:
             raise CloudError(f"{top_logprobs} likeliest tokens are more than {self._most}", "refused", undone=True)

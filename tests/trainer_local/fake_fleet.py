@@ -20,7 +20,8 @@ class FakeServer:
     """One server; `did` are the routes that changed something, `asked` the bodies of `/generate`. It answers 500 to the
     changes that `refuses` counts down to 0, and while it is `gone` nothing but what a router passes on. It goes, as
     SGLang does, when it is asked to take memory that it has, and takes `slow` seconds for it. `meanwhile` is called
-    with each change before it is made; `running` requests are in flight.
+    with each change before it is made; `running` requests are in flight. It goes, too, when it is asked for memory
+    while `grammars` requests wait for their grammar.
     """
 
     def __init__(self, **info: Any) -> None:
@@ -32,7 +33,7 @@ class FakeServer:
         self.paused = self.gone = self.updating = False
         self.refuses: dict[str, int] = {}
         self.lent: set[str] = set()
-        self.running = 0
+        self.running = self.grammars = 0
         self.slow = 0.0
         self.meanwhile: Callable[[str], None] = lambda path: None
         self.did: list[str] = []
@@ -61,7 +62,7 @@ class FakeServer:
                 return web.json_response({"message": "no memory left"}, status=500)
         if path.endswith("e_generation"):
             self.paused = path == "pause_generation"
-        if path == "flush_cache" and self.running and not self.paused:
+        if path == "flush_cache" and (self.grammars or (self.running and not self.paused)):
             return web.json_response({"message": "requests are running"}, status=400)
         if path == "load_lora_adapter":
             self.adapters.append(body["lora_name"])
@@ -72,6 +73,8 @@ class FakeServer:
                 return web.json_response({"success": False, "message": "no such session"}, status=400)
             self.updating = not self.updating
         elif path == "release_memory_occupation":
+            self.gone = bool(self.grammars)
+            self._end(request)
             self.lent |= set(body["tags"])
         elif path == "resume_memory_occupation":
             await asyncio.sleep(self.slow)

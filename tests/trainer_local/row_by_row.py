@@ -13,6 +13,7 @@ from openclaw_rl.shared.objective import losses
 from openclaw_rl.trainer_local.models.forward import run_rows
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import Row, row
+from openclaw_rl.trainer_local.training.slices import Slice, differentiating
 
 torch.set_num_threads(1)
 PREFIX = [2 + index % 40 for index in range(200)]
@@ -87,26 +88,27 @@ def one_by_one(model: Any, rows: Sequence[Row]) -> Result:
 
 def together(model: Any, rows: Sequence[Row], *, budget: int, share: Sharing) -> Result:
     """The same by `run_rows`."""
-    found: dict[int, Tensor] = {}
+    found: dict[int, list[Tensor]] = {}
     model.zero_grad()
 
-    def use(indices: Sequence[int], logits: Tensor) -> Tensor:
+    def use(slices: Sequence[Slice], logits: Tensor) -> Tensor:
         log_probs = losses.log_softmax(logits)
-        lengths = [rows[index].response_length for index in indices]
-        ids = [token for index in indices for token in rows[index].ids[rows[index].start :]]
-        weights = torch.cat([torch.arange(1.0, length + 1) for length in lengths]).to(logits.device)
-        found.update(zip(indices, log_probs.detach().split(lengths), strict=True))
+        lengths = [one.tokens for one in slices]
+        ids = [token for one in slices for token in rows[one.row].ids[rows[one.row].start :][one.start : one.end]]
+        weights = torch.cat([torch.arange(one.start + 1.0, one.end + 1.0) for one in slices]).to(logits.device)
+        for one, part in zip(slices, log_probs.detach().split(lengths), strict=True):
+            found.setdefault(one.row, []).append(part)
         return (losses.sampled_logprobs(log_probs, torch.tensor(ids, device=logits.device)) * weights).sum()
 
     run_rows(
         model,
         rows,
-        use,
+        differentiating(use),
         micro_batch_tokens=budget,
         share=share,
         backward=True,
     )
-    return [found[index] for index, line in enumerate(rows) if line.response_length], _gradients(model)
+    return [torch.cat(found[index]) for index, line in enumerate(rows) if line.response_length], _gradients(model)
 
 
 def assert_same(found: Result, plain: Result, *, rounding: float = 1e-6) -> None:

@@ -28,6 +28,7 @@ from openclaw_rl.shared.engine.wire import (
     SamplingParams,
     UpdateWeights,
 )
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.shared.rendering.families import context_length, end_tokens, model_config, vocabulary_size
 from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
@@ -66,6 +67,7 @@ class CloudRequest(EngineJob):
     """A request that is being answered by the task `work`."""
 
     version: CloudVersion
+    images: Sequence[PromptImage] = ()
     work: asyncio.Task[None] | None = None
 
     @property
@@ -134,6 +136,7 @@ class CloudEngine:
         self._tokenizer = load_tokenizer(folder)
         self._vocabulary = vocabulary_size(config) or self._tokenizer.get_vocab_size()
         self._stopping = Stopping(self._tokenizer, end_tokens(folder, config))
+        self._sees = provider.sees and "vision_config" in config
         self._own_context = context_length(config)
         self._offered_context = 0
         self._jobs: set[CloudRequest] = set()
@@ -192,7 +195,7 @@ class CloudEngine:
             raise _unknown(f"{error}; at hand: {self.versions.numbers()}") from error
         except BadPointer as error:
             raise _unknown(f"version {request.weight_version} cannot be loaded: {error}", 400) from error
-        job = CloudRequest(request, version, receive)
+        job = CloudRequest(request, version, receive, images=request.images())
         if job.top_logprobs and request.sampling_params.max_new_tokens and not self._reports_top_logprobs:
             raise self._no_top_logprobs()
         self._jobs.add(job)
@@ -201,7 +204,7 @@ class CloudEngine:
 
     def _admit(self, request: GenerateRequest) -> None:
         """Raise `Refused` for what the provider cannot be asked."""
-        request.check("a cloud backend", vocabulary=self._vocabulary, context=self.context_length)
+        request.check("a cloud backend", vocabulary=self._vocabulary, context=self.context_length, sees=self._sees)
         params, provider = request.sampling_params, self._provider.name
         neutral = type(params)()
         active = [name for name in _UNSUPPORTED if getattr(params, name) != getattr(neutral, name)]
@@ -264,6 +267,7 @@ class CloudEngine:
             "running": len(self._jobs),
             "trouble": "; ".join(filter(None, (str(self._trouble or ""), self._live_error))),
             "scales": False,
+            "sees": self._sees,
             "beside": self._provider.several_versions,
         }
 
@@ -360,7 +364,10 @@ class CloudEngine:
                 return Event(finish={"type": "length", "length": 0})
             with bill.request({"prefill": prompt, "sample": params.max_new_tokens}) as taken:
                 answer = await sampler.sample(
-                    job.request.input_ids, self._stopping.named(params), top_logprobs=job.top_logprobs
+                    job.request.input_ids,
+                    self._stopping.named(params),
+                    top_logprobs=job.top_logprobs,
+                    images=job.images,
                 )
                 taken |= {
                     "prefill": prompt - answer.cached,
@@ -380,7 +387,7 @@ class CloudEngine:
         count = job.request.top_logprobs_num
         if start + 1 >= len(ids):
             return 0
-        scored = await sampler.score(ids, start + 1, top_logprobs=count)
+        scored = await sampler.score(ids, start + 1, top_logprobs=count, images=job.images)
         if count and len(scored.top_logprobs) != len(scored.logprobs):
             raise CloudError(f"{self._provider.name} reports no likeliest tokens of a text", "refused")
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)

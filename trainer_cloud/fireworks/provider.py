@@ -41,6 +41,7 @@ class Fireworks:
     """Fireworks as a `Provider`. Imports the library when it is first used, and sends nothing before the first call."""
 
     name = "fireworks"
+    sees = False
     scores_texts = False
 
     def __init__(self, settings: Settings) -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.failures import status_of
@@ -53,7 +54,10 @@ class RolloutSampler:
         patient = {"hotload_max_retries": READY_TRIES, "hotload_retry_interval": READY_PAUSE}
         await self._completion((1, 2), 1, 1.0, {"top_p": 1.0, "top_k": 0, **patient}, "a first token")
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
+    async def sample(
+        self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0, images: Sequence[PromptImage] = ()
+    ) -> Sampled:
+        _check_blind(images)
         # Every field is set: what is left out, the model's own configuration chooses.
         asked: dict[str, Any] = {"top_p": params.top_p, "top_k": max(0, params.top_k)}
         seed = params.sampling_seed if params.sampling_seed is not None else params.seed
@@ -78,8 +82,15 @@ class RolloutSampler:
         )
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
+        _check_blind(images)
         if chosen is not None:
             raise CloudError("Fireworks' deployments do not score chosen tokens", "refused", undone=True)
         count = len(ids) - start
@@ -151,6 +162,11 @@ def _control_tokens(tokenizer: Path) -> Mapping[int, str]:
     except ConfigError:  # the engine, which needs it, says so
         return {}
     return {number: token.content for number, token in tokens.items() if token.special}
+
+
+def _check_blind(images: Sequence[PromptImage]) -> None:
+    if images:
+        raise CloudError("prompts with images are not sent to Fireworks", "refused", undone=True)
 
 
 def _likeliest(answer: Any, places: slice) -> list[list[tuple[float, int]]]:

@@ -32,11 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.shared.engine.wire import SamplingParams
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import preflight
 from openclaw_rl.trainer_cloud.artifacts import archive
 from openclaw_rl.trainer_cloud.client_training import ClientTraining, sparse
 from openclaw_rl.trainer_cloud.failures import status_of
+from openclaw_rl.trainer_cloud.model_input import model_input
 from openclaw_rl.trainer_cloud.pointer import Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampled, Scored
 from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, report_billing, stop_retries
@@ -51,6 +53,7 @@ class Tinker:
 
     name = "tinker"
     several_versions = True
+    sees = True
     scores_texts = True
     most_top_logprobs = 1000  # not documented
 
@@ -191,7 +194,9 @@ class TinkerSampler:
         self._asked = asked
         self._suffixes = suffixes
 
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0) -> Sampled:
+    async def sample(
+        self, ids: Sequence[int], params: SamplingParams, *, top_logprobs: int = 0, images: Sequence[PromptImage] = ()
+    ) -> Sampled:
         # Every field is set: what the library leaves out, its server chooses.
         wanted = library().types.SamplingParams(
             max_tokens=params.max_new_tokens,
@@ -202,7 +207,8 @@ class TinkerSampler:
             top_p=params.top_p,
         )
         more = {"topk_sample_logprobs": top_logprobs} if top_logprobs else {}
-        answer = await self._answer(ids, wanted, self._settings.serve.request_timeout, more)
+        prompt = model_input(library().types, ids, images)
+        answer = await self._answer(prompt, wanted, self._settings.serve.request_timeout, more)
         sequence = answer.sequences[0]
         logprobs = sequence.logprobs
         if logprobs is None or len(logprobs) != len(sequence.tokens):
@@ -217,7 +223,13 @@ class TinkerSampler:
         )
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         count = len(ids) - start
         more: dict[str, Any] = {"include_prompt_logprobs": True}
@@ -225,7 +237,7 @@ class TinkerSampler:
         if chosen is not None:
             rows = np.concatenate([np.zeros((start - 1, chosen.shape[1]), dtype=np.int64), chosen])
             more["target_prompt_logprobs"] = sparse(library().types, rows, start - 1)
-        answer = await self._scored(ids, count, more)
+        answer = await self._scored(model_input(library().types, ids, images), count, more)
         logprobs = list(answer.prompt_logprobs or ())[-count:]
         if len(logprobs) != count or any(one is None for one in logprobs):
             scored = f"{len(logprobs)} of {count} tokens of a text of {len(ids)}"
@@ -241,7 +253,7 @@ class TinkerSampler:
             cached=_cached(answer),
         )
 
-    async def _scored(self, ids: Sequence[int], count: int, more: Mapping[str, Any]) -> Any:
+    async def _scored(self, text: Any, count: int, more: Mapping[str, Any]) -> Any:
         """The answer to a request for the logprobs of the last `count` tokens of a text, or of all where that cannot
         be asked.
         """
@@ -249,15 +261,14 @@ class TinkerSampler:
         seconds, suffixes = self._settings.serve.request_timeout, self._suffixes
         if suffixes.known and count:
             try:
-                return await self._answer(ids, params, seconds, {**more, suffixes.field: count})
+                return await self._answer(text, params, seconds, {**more, suffixes.field: count})
             except CloudError as error:
                 if suffixes.field not in str(error):
                     raise
                 suffixes.known = False
-        return await self._answer(ids, params, seconds, more)
+        return await self._answer(text, params, seconds, more)
 
-    async def _answer(self, ids: Sequence[int], params: Any, seconds: float, more: Mapping[str, Any]) -> Any:
-        prompt = library().types.ModelInput.from_ints([int(token) for token in ids])
+    async def _answer(self, prompt: Any, params: Any, seconds: float, more: Mapping[str, Any]) -> Any:
         try:
             given = self._client.sample(prompt=prompt, num_samples=1, sampling_params=params, **more)
         except TypeError as error:  # an older library, which does not know the field

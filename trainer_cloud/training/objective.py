@@ -31,7 +31,7 @@ from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.batch_loss import BatchLoss, base_comparison, behavior_logprobs
 from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.terms import hints_of, terms_of
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass
@@ -42,6 +42,7 @@ from openclaw_rl.trainer_cloud.training.targets import (
     CloudTarget,
     TargetQueries,
     TokenPlan,
+    images_under,
     own_tokens,
     target_recipe,
 )
@@ -55,7 +56,8 @@ cancel, and the ratio multiplies it too.
 
 @dataclass(frozen=True)
 class ShiftedText:
-    """A prompt with its answer as cloud trainers take it: `ids` less the last token, `targets` `[T]` less the first.
+    """A prompt with its answer as cloud trainers take it: `ids` less the last token, `targets` `[T]` less the first,
+    and the `images` that stand in the prompt.
 
     A text of n tokens has n − 1 places; place t is scored after `ids[: t + 1]`. The answer's first token stands at
     place `lead`, one less than the prompt is long, and what comes before is masked with 0.
@@ -64,12 +66,17 @@ class ShiftedText:
     ids: Sequence[int]
     targets: NDArray[np.int64]
     lead: int
+    images: Sequence[PromptImage] = ()
 
     @classmethod
     def from_sample(cls, sample: Sample) -> ShiftedText:
         """The prompt and answer of a sample, from whatever sequences the record holds."""
         text = [int(token) for part in (sample.prompt_ids, sample.response_ids) for token in part]
-        return cls(text[:-1], np.array(text[1:], dtype=np.int64), len(sample.prompt_ids) - 1)
+        return cls(text[:-1], np.array(text[1:], dtype=np.int64), len(sample.prompt_ids) - 1, sample.images)
+
+    def datum(self, targets: NDArray[np.int64], **more: NDArray[np.float32]) -> Datum:
+        """The datum of these targets."""
+        return Datum(self.ids, targets, lead=self.lead, images=self.images, **more)
 
     def answer(self, values: NDArray[Any]) -> NDArray[Any]:
         """The part of the answer, `[R, …]` of `[T, …]`."""
@@ -82,6 +89,15 @@ class ShiftedText:
         padded = np.zeros((len(self.ids), *values.shape[1:]), dtype=kind)
         padded[self.lead :] = values
         return padded
+
+
+@dataclass(frozen=True)
+class LongestText:
+    """Token ids of a prompt with its answer, which begins at `start`, and the images in it."""
+
+    ids: Sequence[int]
+    start: int
+    images: Sequence[PromptImage]
 
 
 class CloudObjective:
@@ -127,15 +143,16 @@ class CloudObjective:
         )
 
     @property
-    def longest(self) -> tuple[list[int], int]:
-        """The longest text that `learn_targets` may ask about, and the place where its answer begins."""
+    def longest(self) -> LongestText:
+        """The longest text that `learn_targets` may ask about."""
         texts = [
-            (prompt, sample.response_ids)
+            (prompt, sample)
             for index, sample in enumerate(self._samples)
             for prompt in (sample.prompt_ids, *(self._hints(index) if sample.taught is None else ()))
         ]
-        prompt, answer = max(texts, key=lambda text: len(text[0]) + len(text[1]))
-        return [int(token) for part in (prompt, answer) for token in part], len(prompt)
+        prompt, sample = max(texts, key=lambda text: len(text[0]) + len(text[1].response_ids))
+        ids = [int(token) for part in (prompt, sample.response_ids) for token in part]
+        return LongestText(ids, len(prompt), images_under(sample, prompt))
 
     def plan(self, updates: int) -> TokenPlan:
         """The tokens that a step of up to `updates` updates sends, before anything is sent."""
@@ -250,9 +267,9 @@ class CloudObjective:
         text, target = self._texts[index], self._targets[index]
         chosen = [ids for ids in (target.ids, target.plain_ids) if ids is not None]
         if not chosen:
-            return Datum(text.ids, text.targets, lead=text.lead)
+            return text.datum(text.targets)
         columns = [text.answer(text.targets)[:, None], *chosen]
-        return Datum(text.ids, text.padded(np.concatenate(columns, axis=1), np.int64), lead=text.lead)
+        return text.datum(text.padded(np.concatenate(columns, axis=1), np.int64))
 
     def _answer(self, index: int, values: NDArray[Any]) -> Tensor:
         """The policy's logprobs `[R, 1 + K]`: of the sampled tokens, then of those that were chosen."""
@@ -277,12 +294,10 @@ class CloudObjective:
         if self._loss != "cispo":
             advantages = advantages.masked_fill((logprobs - behavior).exp() > self._recipe.ratio_cap, 0.0)
         weighted = advantages * self._batch.token_weight(term, sample)
-        return Datum(
-            text.ids,
+        return text.datum(
             text.targets,
             logprobs=text.padded(behavior.numpy(), np.float32),
             advantages=text.padded(weighted.numpy(), np.float32),
-            lead=text.lead,
         )
 
     def _chosen(self, index: int, logprobs: Tensor) -> Datum:
@@ -313,7 +328,7 @@ class CloudObjective:
         sent = 0 if alone else slice(1, None)
         targets = self._asked[index].targets
         weights = text.padded(-gradient.numpy()[:, sent], np.float32)
-        return Datum(text.ids, targets if alone else targets[:, 1:], weights=weights, lead=text.lead)
+        return text.datum(targets if alone else targets[:, 1:], weights=weights)
 
     def _distillation(self, logprobs: Tensor, target: CloudTarget, old: Tensor) -> Tensor:
         assert target.taught is not None, "the teacher is asked for this term"

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.shared.gather import gather
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampler, Scored, Training
 
@@ -116,41 +117,56 @@ class Scorer:
         *,
         top_logprobs: int = 0,
         chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         """As `Sampler.score`, with any chosen tokens. Raises `CloudError`."""
         asked: list[Coroutine[Any, Any, Scored]] = []
         if top_logprobs or (chosen is None and self._scores_texts):
-            asked.append(self._served_score(ids, start, top_logprobs, bill))
+            asked.append(self._served_score(ids, start, top_logprobs, images, bill))
         if chosen is not None or not asked:
-            asked.append(self._forward_score(ids, start, chosen, bill))
+            asked.append(self._forward_score(ids, start, chosen, images, bill))
         first, *rest = await gather(*asked)
         # The numbers of the forward pass are those that gradients are made of.
         return msgspec.structs.replace(rest[0], top_logprobs=first.top_logprobs) if rest else first
 
-    async def _served_score(self, ids: Sequence[int], start: int, top_logprobs: int, bill: Bill) -> Scored:
+    async def _served_score(
+        self, ids: Sequence[int], start: int, top_logprobs: int, images: Sequence[PromptImage], bill: Bill
+    ) -> Scored:
         sampler = await self.sampler()
         assert sampler is not None, "likeliest tokens are asked for where a sampler reports them"
         async with self._gate:
-            return await _billed_score(sampler, ids, start, top_logprobs, bill)
+            return await _billed_score(sampler, ids, start, top_logprobs, images, bill)
 
     async def _forward_score(
-        self, ids: Sequence[int], start: int, chosen: NDArray[np.int64] | None, bill: Bill
+        self,
+        ids: Sequence[int],
+        start: int,
+        chosen: NDArray[np.int64] | None,
+        images: Sequence[PromptImage],
+        bill: Bill,
     ) -> Scored:
         targets = np.asarray(ids[1:], dtype=np.int64)
         if chosen is not None:
             columns = np.zeros((len(targets), 1 + chosen.shape[1]), dtype=np.int64)
             columns[start - 1 :] = np.concatenate([targets[start - 1 :, None], chosen], axis=1)
             targets = columns
-        datum = Datum([int(token) for token in ids[:-1]], targets, lead=start - 1)
+        datum = Datum([int(token) for token in ids[:-1]], targets, lead=start - 1, images=images)
         values = await self._forward.logprobs(datum, bill)
         values = values[start - 1 :]
         own = values if chosen is None else values[:, 0]
         return Scored([float(one) for one in own], chosen=None if chosen is None else values[:, 1:])
 
 
-async def _billed_score(sampler: Sampler, ids: Sequence[int], start: int, top_logprobs: int, bill: Bill) -> Scored:
+async def _billed_score(
+    sampler: Sampler,
+    ids: Sequence[int],
+    start: int,
+    top_logprobs: int,
+    images: Sequence[PromptImage],
+    bill: Bill,
+) -> Scored:
     with bill.request({"prefill": len(ids)}) as taken:
-        found = await sampler.score(ids, start, top_logprobs=top_logprobs)
+        found = await sampler.score(ids, start, top_logprobs=top_logprobs, images=images)
         taken |= {"prefill": len(ids) - found.cached, "cached": found.cached}
     return found
 
@@ -171,7 +187,16 @@ class TopLogprobsLimit:
         longest, count = self._known.get(wanted, (0, min(wanted, self._most)))
         return not count or length <= longest
 
-    async def find(self, served: Sampler | None, ids: Sequence[int], start: int, wanted: int, bill: Bill) -> int:
+    async def find(
+        self,
+        served: Sampler | None,
+        ids: Sequence[int],
+        start: int,
+        wanted: int,
+        bill: Bill,
+        *,
+        images: Sequence[PromptImage] = (),
+    ) -> int:
         """The number up to `wanted` for texts as long as `ids`, of which `ids[start:]` are scored; 0: none. Raises
         `CloudError`, also where the text itself is refused.
         """
@@ -181,7 +206,7 @@ class TopLogprobsLimit:
         found = Scored([])
         for fewer in (count, *(one for one in _FEWER if one < count), 0):
             try:
-                found = await _billed_score(served, ids, start, fewer, bill)
+                found = await _billed_score(served, ids, start, fewer, images, bill)
                 break
             except CloudError as error:
                 if error.trouble != "refused" or not fewer:

@@ -37,11 +37,12 @@ from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.gather import gather
+from openclaw_rl.shared.messages.images import shown_again
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.early_stop import stops_early
 from openclaw_rl.shared.objective.metrics import measured
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
-from openclaw_rl.shared.records import Sample, TeacherScores
+from openclaw_rl.shared.records import PromptImage, Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import Scored
@@ -225,7 +226,10 @@ class TargetQueries:
         chosen: NDArray[np.int64] | None = None,
     ) -> View:
         text = [int(token) for part in (prompt, sample.response_ids) for token in part]
-        scored = await scorer.score(text, len(prompt), self._bill, top_logprobs=top_logprobs, chosen=chosen)
+        images = images_under(sample, prompt)
+        scored = await scorer.score(
+            text, len(prompt), self._bill, top_logprobs=top_logprobs, chosen=chosen, images=images
+        )
         return await asyncio.to_thread(_read, scored, sample, top_logprobs, chosen)
 
 
@@ -274,6 +278,14 @@ def _scored(sample: Sample, terms: frozenset[str], recipe: Recipe, near: bool) -
     plain = bool(own_tokens(sample, terms, recipe)) + base + (near and bool(hints))
     asked = hints if sample.taught is None else ()
     return plain * (len(sample.prompt_ids) + length) + looks * sum(len(hint) + length for hint in asked)
+
+
+def images_under(sample: Sample, prompt: Sequence[int]) -> Sequence[PromptImage]:
+    """The images of a sample at their places in one of its prompts. Raises `TrainerError`."""
+    try:
+        return shown_again(sample.images, sample.prompt_ids, prompt)
+    except ValueError as error:
+        raise TrainerError(f"sample {sample.sample_id}: a hinted prompt cannot be trained on: {error}") from error
 
 
 def target_recipe(terms: frozenset[str], recipe: Recipe) -> Recipe:

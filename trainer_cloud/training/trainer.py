@@ -95,6 +95,8 @@ class CloudTrainer:
         started = time.perf_counter()
         number = self._step + 1
         _check_samples(samples, number)
+        if not self._provider.sees and any(sample.images for sample in samples):
+            raise TrainerError(f"Step {number}: {self._provider.name} trains on text only here; nothing was sent")
         if impossible := unsupported(recipe):
             raise self._retry.never(impossible)
         objective = CloudObjective(samples, recipe, loss=self._settings.cloud.loss)
@@ -242,7 +244,7 @@ class CloudTrainer:
     def _probe_tokens(self, objective: CloudObjective) -> int:
         """The tokens that are sent at most to learn how many likeliest tokens are reported."""
         wanted = objective.wanted_top_logprobs
-        length = len(objective.longest[0]) if wanted else 0
+        length = len(objective.longest.ids) if wanted else 0
         return 0 if not wanted or self._top_logprobs.is_known(wanted, length) else length
 
     async def _learn_targets(self, objective: CloudObjective, recipe: Recipe, bill: Bill) -> None:
@@ -250,7 +252,10 @@ class CloudTrainer:
         top_logprobs = 0
         self._sent_data = True
         if wanted := objective.wanted_top_logprobs:
-            top_logprobs = await self._top_logprobs.find(await base.sampler(), *objective.longest, wanted, bill)
+            text = objective.longest
+            top_logprobs = await self._top_logprobs.find(
+                await base.sampler(), text.ids, text.start, wanted, bill, images=text.images
+            )
             if impossible := unsupported(recipe, top_logprobs):
                 raise self._retry.never(impossible)
         if objective.needs_live and self._origin is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.megatron.weights import RankWeights
+from openclaw_rl.trainer_local.training.host_copies import ReusedCopies
 from openclaw_rl.trainer_local.training.optimizer import follow, move_state
 
 SHARDS, LAYOUT = "shards", "layout"
@@ -46,6 +47,7 @@ class DistributedOptimizer:
         )
         (self._optimizer,) = get_megatron_optimizer(config, [self._wrapped]).chained_optimizers
         self._idle = False
+        self._before = ReusedCopies(torch.device("cpu"), weights.transfer)
 
     def rate(self, recipe: Recipe, step: int) -> float:
         return follow(self._optimizer.optimizer, recipe, step)
@@ -75,18 +77,31 @@ class DistributedOptimizer:
         if self._weights.offload:
             move_state(self._optimizer.optimizer, torch.device("cpu"))
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        """A copy of this rank's shards for `restore`: weights in single precision and AdamW's state."""
+    def before_step(self) -> list[dict[str, Any]]:
+        """A copy of this rank's shards for `restore`, which holds until the next step: weights in single precision and
+        AdamW's state.
+        """
         inner = self._optimizer.optimizer
-        return [
-            {"master": part.detach().to("cpu", copy=True), "step": group.get("step")}
-            | {name: value.to("cpu", copy=True) for name, value in inner.state.get(part, {}).items()}
+        shards = [
+            {"step": group.get("step"), "master": part.detach(), **inner.state.get(part, {})}
             for group in inner.param_groups
             for part in group["params"]
         ]
+        copies = self._before.take(
+            {
+                f"{index} {name}": value
+                for index, shard in enumerate(shards)
+                for name, value in shard.items()
+                if isinstance(value, Tensor)
+            }
+        )
+        return [
+            {name: copies.get(f"{index} {name}", value) for name, value in shard.items()}
+            for index, shard in enumerate(shards)
+        ]
 
     def restore(self, state: list[dict[str, Any]] | None) -> None:
-        """Go back to a snapshot, or with `None` to a fresh optimizer over the weights as they are."""
+        """Go back to what `before_step` returned, or with `None` to a fresh optimizer over the weights as they are."""
         inner = self._optimizer.optimizer
         inner.state.clear()
         if state is None:
@@ -115,7 +130,7 @@ class DistributedOptimizer:
 
     def gather_state(self) -> dict[str, Any]:
         """The shards of all ranks on rank 0; nothing elsewhere."""
-        shards = self._group.gather_to_first(self.snapshot())
+        shards = self._group.gather_to_first(self.before_step())
         layout = [self._group.size, self._group.tensor_parallel]  # they fit no other
         return {SHARDS: shards, LAYOUT: layout} if shards is not None else {}
 

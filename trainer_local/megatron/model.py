@@ -16,9 +16,10 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
 from openclaw_rl.trainer_local.megatron.attention import PackedAttention
-from openclaw_rl.trainer_local.megatron.collectives import gather_parts
+from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, gather_parts
 from openclaw_rl.trainer_local.megatron.experts import Mixture
 from openclaw_rl.trainer_local.megatron.shape import Shape
+from openclaw_rl.trainer_local.models.head_product import head_product
 from openclaw_rl.trainer_local.prefix.tree import Packed, Run
 
 
@@ -133,13 +134,13 @@ class PackedModel(torch.nn.Module):
         return hidden[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """`[N, vocabulary]` from the last hidden states `[N, hidden]`, complete on every rank."""
-        shared = self.gpt.shared_embedding_or_output_weight() if self.shape.tied else None
-        part, _ = self.gpt.output_layer(hidden[:, None], weight=shared)
-        whole: Tensor = part[:, 0]
-        if self._ranks > 1:
-            whole = gather_parts(whole, self.gpt.pg_collection.tp)
-        return whole[:, : self.shape.vocabulary]
+        """`[N, vocabulary]` in single precision from the last hidden states `[N, hidden]`, complete on every rank."""
+        weight = self.gpt.shared_embedding_or_output_weight() if self.shape.tied else self.gpt.output_layer.weight
+        if self._ranks == 1:
+            return head_product(hidden, weight)[:, : self.shape.vocabulary]
+        group = self.gpt.pg_collection.tp
+        part = head_product(copy_to_parts(hidden, group), weight)
+        return gather_parts(part, group)[:, : self.shape.vocabulary]
 
 
 def _layer(runs: Sequence[Run], shape: Shape) -> Any:

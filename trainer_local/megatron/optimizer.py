@@ -1,7 +1,7 @@
 """AdamW in single precision over each rank's part of the weights, with gradients reduced over all ranks.
 
 With `offload_optimizer` its state is on the host, as are the masters where the model computes with a copy in lower
-precision. Those come to the GPU one weight at a time, for their update.
+precision. Those come to the GPU in chunks, for their update.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.megatron.weights import RankWeights, Trained
+from openclaw_rl.trainer_local.training.host_copies import ReusedCopies, parts
 from openclaw_rl.trainer_local.training.optimizer import adamw, follow, move_state
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -32,6 +33,7 @@ class Optimizer:
         self._weights = weights
         self._group = weights.group
         self._recipe = recipe
+        self._before = ReusedCopies(weights.copies_device, weights.transfer)
         self._streamed = weights.offload and any(one.separate for one in weights.trained.values())
         self._adamw = self._fresh()
 
@@ -94,21 +96,31 @@ class Optimizer:
         self._weights.update_model()
 
     def _stream(self, one: Trained) -> None:
-        """Update one weight whose state is on the host."""
+        """Update one weight whose state is on the host, in chunks: AdamW treats each number alone."""
         if one.gradient is None:
             return
         (group,) = self._adamw.param_groups
-        near = one.master.detach().to(self._group.device)
-        near.grad = one.gradient
-        single = torch.optim.AdamW([{**group, "params": [near]}])
         state = self._adamw.state[one.master]
-        single.state[near] = {name: part.to(near.device) if name in MOMENTS else part for name, part in state.items()}
-        single.step()
-        one.master.copy_(near)
-        for name, part in single.state[near].items():
-            state[name] = state[name].copy_(part) if name in state else part.to(one.master.device)
-        with torch.no_grad():
-            one.parameter.copy_(near)
+        if not state:
+            state["step"] = torch.zeros(())
+            state |= {name: torch.zeros_like(one.master) for name in MOMENTS}
+        copy = self._weights.transfer.copy
+        far = {"master": one.master.detach(), **{name: state[name] for name in MOMENTS}}
+        for gradient, parameter, *rest in zip(
+            parts(one.gradient), parts(one.parameter.detach()), *map(parts, far.values()), strict=True
+        ):
+            near = {name: torch.empty_like(gradient) for name in far}
+            for name, part in zip(far, rest, strict=True):
+                copy(near[name], part)
+            master = near["master"].requires_grad_()
+            master.grad = gradient
+            single = torch.optim.AdamW([{**group, "params": [master]}])
+            single.state[master] = {"step": state["step"].clone(), **{name: near[name] for name in MOMENTS}}
+            single.step()
+            for name, part in zip(far, rest, strict=True):
+                copy(part, near[name].detach())
+            parameter.copy_(master.detach())
+        state["step"] += 1
 
     def onload(self) -> None:
         """Bring the state to the device before a step, unless `update` streams it."""
@@ -120,23 +132,25 @@ class Optimizer:
         if self._weights.offload:
             move_state(self._adamw, torch.device("cpu"))
 
-    def snapshot(self) -> Any:
-        """A copy of its state for `restore`."""
+    def before_step(self) -> Any:
+        """A copy of its state for `restore`, which holds until the next step."""
         state = self._adamw.state_dict()
-        device = self._weights.copies_device
+        moments = {f"{index} {name}": held[name] for index, held in state["state"].items() for name in MOMENTS}
+        copies = self._before.take(moments)
         kept = {
-            index: {
-                name: part.to(part.device if name == "step" else device, copy=True) for name, part in moments.items()
-            }
-            for index, moments in state["state"].items()
+            index: {"step": held["step"].clone(), **{name: copies[f"{index} {name}"] for name in MOMENTS}}
+            for index, held in state["state"].items()
         }
         return state | {"state": kept}
 
     def restore(self, state: Any) -> None:
-        """Go back to a snapshot, or with `None` to a fresh optimizer."""
+        """Go back to what `before_step` returned, or with `None` to a fresh optimizer."""
         self._adamw = self._fresh()
-        if state is not None:
-            self._adamw.load_state_dict(state)
+        if state is None:
+            return
+        # AdamW keeps the tensors it is given, and the copies are written over before the next step.
+        own = {index: {name: part.clone() for name, part in held.items()} for index, held in state["state"].items()}
+        self._adamw.load_state_dict(state | {"state": own})
 
     def gather_state(self) -> dict[str, Any]:
         """The state of torch's AdamW over the full weights in the order of `RankWeights.names`, on rank 0; nothing

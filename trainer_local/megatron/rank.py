@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.megatron import checkpoint
 from openclaw_rl.trainer_local.megatron.distributed_optimizer import DistributedOptimizer
-from openclaw_rl.trainer_local.megatron.forward import Use, run_packed
+from openclaw_rl.trainer_local.megatron.forward import run_packed
 from openclaw_rl.trainer_local.megatron.optimizer import Optimizer
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
@@ -29,10 +29,12 @@ from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import check_images
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.checkpoint import TrainerState
+from openclaw_rl.trainer_local.training.host_copies import squared_distance
 from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit, naming_shortage, take_over
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
+from openclaw_rl.trainer_local.training.slices import RunModel, UseAnswers
 from openclaw_rl.trainer_local.training.step import random_state, read_random_state, train, undone_on_failure
-from openclaw_rl.trainer_local.training.targets import RunModel, moving_average
+from openclaw_rl.trainer_local.training.targets import moving_average
 
 Value = TypeVar("Value")
 
@@ -103,7 +105,7 @@ class Rank:
 
     def _step(self, samples: Sequence[Sample], recipe: Recipe, start: Mapping[str, Tensor]) -> StepReport:
         weights = self.weights
-        before, optimizer = weights.snapshot(), self.optimizer.snapshot()
+        before, optimizer = weights.before_step(), self.optimizer.before_step()
 
         def undo() -> None:
             weights.assign(before)
@@ -233,14 +235,15 @@ class RankLearning:
         self._most = rank.limit.tokens
         self.device = self._weights.group.device
         self.vocab_size = self._weights.vocab_size
+        self.dropout = self._weights.lora and rank.settings.learning.lora_dropout > 0
         teacher = {"live": parent, "ema": rank.average or parent}.get(recipe.teacher)
         self.run_teacher: RunModel | None = None if teacher is None else self._with_weights(teacher)
 
-    def run_policy(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+    def run_policy(self, rows: Sequence[Row], use: UseAnswers) -> None:
         with self._weights.evaluating():
             self._run(rows, use)
 
-    def run_base(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+    def run_base(self, rows: Sequence[Row], use: UseAnswers) -> None:
         with self._weights.evaluating(), self._weights.base():
             self._run(rows, use)
 
@@ -279,7 +282,7 @@ class RankLearning:
     def clear(self) -> None:
         self._optimizer.clear()
 
-    def backward(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], Tensor]) -> None:
+    def backward(self, rows: Sequence[Row], use: UseAnswers) -> None:
         self._run(rows, use, backward=True)
 
     def clip(self, limit: float) -> Tensor:
@@ -292,20 +295,19 @@ class RankLearning:
         group = self._weights.group
         squares = torch.zeros(2, dtype=torch.float64, device=group.device)
         for name, one in self._weights.trained.items():
-            difference = one.master.detach() - self._parent[name].to(one.master.device)
-            squares[0 if one.mapped.cut.parallel else 1] += difference.double().square().sum()
+            squares[0 if one.mapped.cut.parallel else 1] += squared_distance(one.master, self._parent[name])
         group.exchange(None)
         group.all_reduce([squares[:1]], group.tensor_group)
         return float(squares.sum()) ** 0.5
 
     def _with_weights(self, values: Mapping[str, Tensor]) -> RunModel:
-        def run(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+        def run(rows: Sequence[Row], use: UseAnswers) -> None:
             with self._weights.evaluating(), self._weights.with_values(values):
                 self._run(rows, use)
 
         return run
 
-    def _run(self, rows: Sequence[Row], use: Use, *, backward: bool = False) -> None:
+    def _run(self, rows: Sequence[Row], use: UseAnswers, *, backward: bool = False) -> None:
         run_packed(
             self._weights.model,
             rows,

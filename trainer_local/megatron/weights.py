@@ -20,6 +20,7 @@ from openclaw_rl.trainer_local.megatron.model import PackedModel, configuration
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
 from openclaw_rl.trainer_local.megatron.weight_names import Mapped, Source, mapping
+from openclaw_rl.trainer_local.training.host_copies import HostTransfer, ReusedCopies, parts
 from openclaw_rl.trainer_local.training.targets import swapped_weights
 
 
@@ -87,6 +88,8 @@ class RankWeights:
         self._rest = host if self.offload else group.device
         self.copies_device = self._rest if settings.learning.lora else host
         """Device of copies: a GPU that trains all weights has no room for another copy."""
+        self.transfer = HostTransfer(group.device)
+        self._before = ReusedCopies(self.copies_device, self.transfer)
         on_cpu = group.device.type == "cpu"
         config = configuration(self.shape, group.tensor_parallel, dtype, on_cpu=on_cpu)
         self.model = PackedModel(self.shape, config).to(group.device).eval()
@@ -134,6 +137,10 @@ class RankWeights:
         """A copy of all trained weights; on the host if the optimizer's state is."""
         return {name: one.master.detach().to(self.copies_device, copy=True) for name, one in self.trained.items()}
 
+    def before_step(self) -> dict[str, Tensor]:
+        """The same for undoing a step: it holds until the next step."""
+        return self._before.take(self.masters)
+
     def reset(self) -> None:
         """Go back to the weights that training began with."""
         if self._untrained is not None:
@@ -148,7 +155,7 @@ class RankWeights:
         """Set all trained weights."""
         with torch.no_grad():
             for name, one in self.trained.items():
-                one.master.copy_(values[name])
+                self.transfer.copy(one.master, values[name].to(one.master.dtype))
         self.update_model()
 
     def update_model(self) -> None:
@@ -156,7 +163,8 @@ class RankWeights:
         with torch.no_grad():
             for one in self.trained.values():
                 if one.separate:
-                    one.parameter.copy_(one.master)
+                    for parameter, master in zip(parts(one.parameter), parts(one.master), strict=True):
+                        parameter.copy_(master)
 
     def clear(self) -> None:
         """Forget all gradients."""

@@ -1,7 +1,5 @@
-"""Logits of answers, from any Hugging Face causal language model, with or without gradients.
-
-The input of the output head is cut to the positions that answers are drawn from, so no other logits are computed and
-the model still applies what follows its head (soft caps, scales).
+"""Hidden states of answers, from any Hugging Face causal language model, with or without gradients. Logits are made of
+them slice by slice (`training.slices`, `models.head`).
 
 Shared prefixes are computed once (`prefix.tree`), as far as the model can (`Sharing`). A sequence that others need
 keeps its graph; they use its keys and values as leaves, whose summed gradients go back through it once. So gradients
@@ -11,20 +9,21 @@ are exact, and activations are held of one path of the tree at a time. Shared to
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.trainer_local.models.head import hidden_states, output_head
 from openclaw_rl.trainer_local.prefix.attention import Layer, PrefixAttention, attending_by_row
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.prefix.tree import Packed, passes, prefix_tree
 from openclaw_rl.trainer_local.training.batching import Row, chunks
 from openclaw_rl.trainer_local.training.memory_limit import naming_pass
+from openclaw_rl.trainer_local.training.slices import AnswerStates, UseAnswers
 
 SHORTEST_SHARED_PREFIX = 64
 """Tokens. Sharing fewer saves next to nothing."""
@@ -39,29 +38,18 @@ MOST_PADDING = 0.1
 many small attentions of packed ones take time too (measured with the shipped policy).
 """
 
-Use = Callable[[Sequence[int], Tensor], Tensor | None]
-"""Called with row indices and the logits `[N, V]` of their answers, row after row; returns their loss, or `None`."""
-
-
-def output_head(model: Any) -> torch.nn.Module:
-    """The module that makes logits; `TrainerError` if the model has none."""
-    head = model.get_output_embeddings()
-    if head is None:
-        raise TrainerError(f"{type(model).__name__} has no output embeddings: it is not a causal language model")
-    return head
-
 
 def run_rows(
     model: Any,
     rows: Sequence[Row],
-    use: Use,
+    use: UseAnswers,
     *,
     micro_batch_tokens: int,
     share: Sharing,
     backward: bool,
 ) -> None:
-    """Put all `rows` through `model` in micro batches and call `use` on their answers' logits. With `backward` the
-    losses that it returns are differentiated, gradients adding up in the parameters.
+    """Put all `rows` through `model` in micro batches and call `use` on their answers. With `backward` the gradients
+    that it gives to their hidden states go back through the model and add up in the parameters.
     """
     alone, tree = _plan(rows, micro_batch_tokens, share)
     with torch.set_grad_enabled(backward):
@@ -120,14 +108,14 @@ def padded(sequences: Sequence[Sequence[int]]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
 
 
-def _side_by_side(model: Any, sequences: Sequence[Packed], use: Use) -> None:
+def _side_by_side(model: Any, sequences: Sequence[Packed], use: UseAnswers) -> None:
     ids = padded([packed.ids for packed in sequences])
     positions = torch.arange(ids.shape[1]).expand(len(sequences), -1)
     answers = [(row, index, drawn) for index, packed in enumerate(sequences) for row, drawn in packed.answers.items()]
     forward_answers(model, ids, positions, answers, use).differentiate()
 
 
-def _run_tree(model: Any, rows: Sequence[Row], plan: Sequence[Packed], use: Use) -> None:
+def _run_tree(model: Any, rows: Sequence[Row], plan: Sequence[Packed], use: UseAnswers) -> None:
     needed = {packed.parent for packed in plan}
     waiting: list[Computed] = []
 
@@ -151,7 +139,7 @@ def _run_tree(model: Any, rows: Sequence[Row], plan: Sequence[Packed], use: Use)
 
 
 def _compute(
-    model: Any, packed: Packed, number: int, past: Mapping[int, Mapping[int, Layer]], use: Use, *, keep: bool
+    model: Any, packed: Packed, number: int, past: Mapping[int, Mapping[int, Layer]], use: UseAnswers, *, keep: bool
 ) -> Computed:
     """One sequence of a tree; with `keep` others need its keys and values."""
     attention = PrefixAttention(packed, past, keep=keep)
@@ -173,46 +161,23 @@ def forward_answers(
     ids: Tensor,
     positions: Tensor | None,
     answers: Sequence[tuple[int, int, Sequence[int]]],
-    use: Use,
+    use: UseAnswers,
     **arguments: Any,
 ) -> Computed:
     """One pass of the model over `ids` `[B, L]`. `answers`: a row, its line in `ids`, and the positions that its answer
-    is drawn from. Without `positions` the model computes its own. The head is differentiated here, which frees logits.
+    is drawn from. Without `positions` the model computes its own.
     """
-    head, device = output_head(model), next(model.parameters()).device
-    lines = torch.tensor([line for _, line, drawn in answers for _ in drawn], device=device)
-    columns = torch.tensor([column for _, _, drawn in answers for column in drawn], device=device)
-    with _only_positions(head, lines, columns) as cut:
-        if positions is not None:
-            arguments["position_ids"] = positions.to(device)
-        logits: Tensor = model(input_ids=ids.to(device), use_cache=False, **arguments).logits
-    if logits.shape[:2] != (1, len(lines)):
-        raise TrainerError(
-            f"{type(model).__name__} gave logits of shape {tuple(logits.shape)}: cannot be cut to answers"
-        )
-    loss = use([row for row, _, _ in answers], logits[0])
-    if loss is not None and loss.requires_grad:
-        loss.backward()
-    return Computed([state for state, _ in cut], [leaf for _, leaf in cut])
-
-
-@contextmanager
-def _only_positions(head: torch.nn.Module, lines: Tensor, columns: Tensor) -> Iterator[list[tuple[Tensor, Tensor]]]:
-    """Let `head` take `[1, N, d]`: the hidden states at (`lines`, `columns`), both `[N]`. The list gets the states and
-    the leaf that replaces them.
-    """
-    seen: list[tuple[Tensor, Tensor]] = []
-
-    def cut(_: torch.nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        states = arguments[0][lines, columns].unsqueeze(0)
-        seen.append((states, _leaf(states)))
-        return (seen[-1][1], *arguments[1:])
-
-    handle = head.register_forward_pre_hook(cut)
-    try:
-        yield seen
-    finally:
-        handle.remove()
+    head: Any = output_head(model)
+    device = next(model.parameters()).device
+    lines = torch.tensor([line for _, line, drawn in answers for _ in drawn], dtype=torch.long, device=device)
+    columns = torch.tensor([column for _, _, drawn in answers for column in drawn], dtype=torch.long, device=device)
+    if positions is not None:
+        arguments["position_ids"] = positions.to(device)
+    states, logits = hidden_states(model, lines, columns, input_ids=ids.to(device), use_cache=False, **arguments)
+    leaf = _leaf(states)
+    lengths = [len(drawn) for _, _, drawn in answers]
+    use(AnswerStates([row for row, _, _ in answers], lengths, leaf, logits, int(head.weight.shape[0])))
+    return Computed([states], [leaf])
 
 
 def _leaf(part: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import hashlib
 import inspect
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,11 +21,12 @@ from torch import Tensor
 from openclaw_rl.shared.cache import SharedCache
 from openclaw_rl.shared.errors import ConfigError, TrainerError
 from openclaw_rl.shared.records import Sample
-from openclaw_rl.trainer_local.models.forward import Use, forward_answers, padded, run_rows
+from openclaw_rl.trainer_local.models.forward import forward_answers, padded, run_rows
 from openclaw_rl.trainer_local.models.pixels import Pixels
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import Row, chunks, images_under
 from openclaw_rl.trainer_local.training.memory_limit import naming_pass
+from openclaw_rl.trainer_local.training.slices import UseAnswers
 
 FEATURE_BYTES = 1 << 30
 """Features of images held in memory at once; those used last stay."""
@@ -121,7 +122,7 @@ def check_images(samples: Sequence[Sample], sight: Sight | None) -> None:
 def run_all_rows(
     model: Any,
     rows: Sequence[Row],
-    use: Use,
+    use: UseAnswers,
     *,
     sight: Sight | None,
     micro_batch_tokens: int,
@@ -134,7 +135,7 @@ def run_all_rows(
         run_rows(
             model,
             [rows[index] for index in plain],
-            lambda indices, logits: use([plain[index] for index in indices], logits),
+            lambda answers: use(replace(answers, rows=[plain[index] for index in answers.rows])),
             micro_batch_tokens=micro_batch_tokens,
             share=share,
             backward=backward,
@@ -152,7 +153,7 @@ def run_all_rows(
                 _run_seeing(model, sight, rows, chunk, use)
 
 
-def _run_seeing(model: Any, sight: Sight, rows: Sequence[Row], chunk: Sequence[int], use: Use) -> None:
+def _run_seeing(model: Any, sight: Sight, rows: Sequence[Row], chunk: Sequence[int], use: UseAnswers) -> None:
     device = next(model.parameters()).device
     ids = padded([rows[index].ids for index in chunk])
     kinds = torch.zeros_like(ids)

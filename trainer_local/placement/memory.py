@@ -23,10 +23,9 @@ SLACK = 1536 * MIB  # SGLang's minimum for temporary tensors (`arg_groups/memory
 GRAPHS = 0.012  # share of a GPU for SGLang's CUDA graphs (same file: 2 MB a batch size, 8 MB a prefill length)
 JUDGE_CONTEXT = 32768  # minimum tokens in a judge's KV cache, or its model's context where that is shorter
 SEQUENCES = 8  # minimum number of sequences for which a hybrid model's states are kept
-LOGIT_BYTES = 512 * MIB  # logits that the Megatron-core trainer computes at once (`trainer_local.megatron.forward`)
-ANSWER = 1024  # tokens of the longest answer that the plan has room for (docs/gpu.md)
+LOGIT_BYTES = 512 * MIB  # logits that the trainers compute at once (`trainer_local.training.slices`)
+ANSWER = 1024  # tokens of the longest answer that the plan has room for under a custom loss (docs/gpu.md)
 TARGET_BYTES = 2 * GIB  # distributions of teacher and base held at once (`trainer_local.training.targets`)
-ANSWERED = 0.5  # maximum share of answer tokens in a micro batch of the transformers trainer
 PER_HEAD = 8.0  # bytes saved for each token and query head by normalization and attention; half of it for a key head
 
 # Peak copies of the logits `[N, V]` in single precision while a loss over whole distributions, or over sampled tokens,
@@ -160,11 +159,9 @@ def training(
     teacher = learning.method != "binary" or with_base
     copies = LOGIT_COPIES["sampled" if learning.method in SAMPLED and not with_base else "distributions"]
     logit = SINGLE * shape.vocabulary
-    answers = int(ANSWERED * tokens)
-    if trainer == "megatron":
-        answers = min(tokens, max(min(settings.serve.max_output_tokens, ANSWER), LOGIT_BYTES // logit))
-    elif teacher:
-        answers = min(answers, TARGET_BYTES // logit)
+    answers = LOGIT_BYTES // logit
+    if learning.custom_loss:  # it gets whole answers
+        answers = max(answers, min(settings.serve.max_output_tokens, ANSWER))
     kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed)
     what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
     if learning.lora:
@@ -180,7 +177,7 @@ def training(
         _part("gradients, and copies that undo a step", in_step, step=True, hint=offload),
         _part("state of the optimizer and copies", on_host, host=True),
         _part(f"activations, {tokens} tokens", kept, step=True, hint=recompute),
-        _part("logits and their loss", ALLOCATOR * copies * logit * answers, step=True, hint=hint),
+        _part("logits and their loss", ALLOCATOR * copies * logit * min(tokens, answers), step=True, hint=hint),
         _part("distributions of teacher and base", TARGET_BYTES * teacher, step=True),
     ]
     return [part for part in parts if part.bytes]
@@ -259,14 +256,15 @@ def _state(
         trained = shape.language
         state = (8 + average, 16, 8) if learning.offload_optimizer else (16 + average, 16, 0)
     elif settings.gpu.distributed_optimizer:
-        # Gradients, base (2), masters and moments, these two cut; moments and weights before a step are on the host.
+        # Gradients, base (2), masters and moments, these two cut. On the host weights (2), masters and moments before a
+        # step; an average is of the weights.
         cut = max(1, ranks // tensor_parallel)
-        state = (6 + 12 / cut, 0, 4 + average + 8 / cut)
+        state = (6 + 12 / cut, 0, 2 + average / 2 + 12 / cut)
         if learning.offload_optimizer:  # the base is on the host, moments come for a step
-            state = (4 + 4 / cut, 2 + 8 / cut, 6 + average + 8 / cut)
+            state = (4 + 4 / cut, 2 + 8 / cut, 4 + average / 2 + 20 / cut)
     else:
-        # Masters, moments and base (2); in a step gradients and the moments before it; weights before it on the host.
-        state = (0, 6, 26 + average) if learning.offload_optimizer else (14, 12, 4 + average)
+        # Masters, moments and base (2); in a step gradients; masters and moments before it are on the host.
+        state = (0, 6, 26 + average) if learning.offload_optimizer else (14, 4, 12 + average)
     at_rest, in_step, on_host = (each * trained for each in state)
     return at_rest, in_step, on_host
 

@@ -21,6 +21,8 @@ from openclaw_rl.trainer_local.sglang.versions import Adapters, FullWeights, Ver
 PATIENCE_SECONDS = 5.0
 """Seconds that a server may be out of reach in the middle of a change."""
 LENT = {"tags": ["kv_cache", "weights"]}
+READ_SECONDS = 1.0
+"""Seconds after a pause for requests that SGLang was reading when it came."""
 _MEMORY_SECONDS = 120.0
 _FLUSH_SECONDS = 30.0
 
@@ -59,10 +61,11 @@ class Owner:
         gets `False`, and no memory, where the servers are busy. A server whose memory does not come back is marked as
         broken, and left to be started again.
 
-        SGLang (0.5.23) ends where it is not idle at the release. A pause holds requests back before its scheduler, and
-        the flush after it finds those that passed before, in the queue for grammars too. One kind can still come in
-        between, for some milliseconds: a request with images that were being read since before the pause, and with a
-        grammar that is not compiled. SGLang is started again then, and the request fails.
+        SGLang (0.5.23) ends where it is not idle at the release. A pause holds requests back before its scheduler.
+        Requests that were being read then (images, long prompts) have `READ_SECONDS` to reach it; the flush after that
+        finds them, in the queue for grammars too, and nothing is lent. Only one that takes longer to be read, and whose
+        grammar is not compiled, and that comes in the milliseconds between flush and release, still ends SGLang. It is
+        started again then, and the request fails.
         """
         released: list[EngineEndpoint] = []
 
@@ -87,6 +90,7 @@ class Owner:
                 return
             try:
                 await self._servers.command("/pause_generation", {"mode": "retract"})
+                await asyncio.sleep(READ_SECONDS)
                 idle = await self._flush()
                 if idle:
                     await self._servers.each(release)

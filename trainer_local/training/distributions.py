@@ -38,6 +38,22 @@ def kept(log_probs: Tensor) -> Distribution:
     return log_probs if log_probs.shape[-1] <= LARGE_VOCABULARY else likeliest(log_probs, LIKELIEST)
 
 
+def part_of_distribution(distribution: Distribution, start: int, end: int) -> Distribution:
+    """Rows `start` to `end`."""
+    if isinstance(distribution, Likeliest):
+        return Likeliest(distribution.ids[start:end], distribution.log_probs[start:end])
+    return distribution[start:end]
+
+
+def joined(parts: Sequence[Distribution]) -> Distribution:
+    """The rows of all `parts`, which have the same form."""
+    whole = [part for part in parts if isinstance(part, Tensor)]
+    if whole:
+        return torch.cat(whole)
+    some = [part for part in parts if isinstance(part, Likeliest)]
+    return Likeliest(torch.cat([part.ids for part in some]), torch.cat([part.log_probs for part in some]))
+
+
 def bytes_kept(vocab_size: int) -> int:
     """Bytes of a distribution over `vocab_size` tokens in the form in which `kept` has it."""
     return 4 * vocab_size if vocab_size <= LARGE_VOCABULARY else (4 + 8) * LIKELIEST

@@ -42,9 +42,10 @@ class LocalObjective:
         return self._terms[sample.sample_id]
 
     def loss(self, samples: Sequence[Sample], targets: Sequence[LocalTarget | None], logits: Tensor) -> Tensor:
-        """The share of a micro batch in the batch's loss, a scalar.
+        """The share of `samples`, or of parts of their answers (`parts.part_of`), in the batch's loss, a scalar.
 
-        `logits` `[N, V]` belong to the answers of `samples`, one after the other; `targets` are what their terms need.
+        `logits` `[N, V]` belong to these answers, one after the other; `targets` are what their terms need. A custom
+        loss takes whole answers.
         """
         total = logits.new_zeros((), dtype=torch.float32)
         parts = logits.split([len(sample.response_ids) for sample in samples])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from torch import Tensor
 from openclaw_rl.shared.errors import TrainerError, TrainerOutOfMemory
 from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
 from openclaw_rl.shared.objective.metrics import step_report
+from openclaw_rl.shared.objective.parts import part_of
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
@@ -27,16 +28,15 @@ from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.memory_limit import is_out_of_memory, release
 from openclaw_rl.trainer_local.training.objective import LocalObjective
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
+from openclaw_rl.trainer_local.training.slices import RunModel, Slice, UseAnswers, differentiating
 from openclaw_rl.trainer_local.training.step_metrics import StepDistances
 from openclaw_rl.trainer_local.training.targets import (
     LocalTarget,
     Old,
-    RunModel,
     kept_size,
     old_policy,
-    slices,
+    runs_within_budget,
     targets_of,
-    whole_size,
 )
 
 Value = TypeVar("Value")
@@ -47,6 +47,8 @@ class Learning(Protocol):
 
     device: torch.device
     vocab_size: int
+    dropout: bool
+    """True if passes with gradients drop parts of the adapter: their logits are not those of the policy."""
 
     @property
     def run_policy(self) -> RunModel:
@@ -83,8 +85,8 @@ class Learning(Protocol):
         """Forget all gradients."""
         ...
 
-    def backward(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], Tensor]) -> None:
-        """Put rows through the policy and add the gradients of the losses that `use` returns."""
+    def backward(self, rows: Sequence[Row], use: UseAnswers) -> None:
+        """Put rows through the policy and add up the gradients that `use` gives to the answers' hidden states."""
         ...
 
     def clip(self, limit: float) -> Tensor:
@@ -105,17 +107,16 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     started = time.perf_counter()
     rate = learning.rate()
     own = learning.part(samples)
-    distances = StepDistances(samples, own, learning.run_policy, learning.run_base, learning.gather)
     asked = time.perf_counter()
     old = old_policy(own, recipe, learning.run_policy, learning.run_teacher or learning.run_base)
     teaching = time.perf_counter() - asked
-    passes = _Passes(learning, samples, recipe, old, distances, started)
+    passes = _Passes(learning, samples, recipe, old, started, number)
     with learning.passes():
-        while passes.made < recipe.epochs and passes.make(number):
+        while passes.made < recipe.epochs and passes.make():
             pass
     metrics = passes.values()
     changed = learning.change()
-    metrics |= distances.values()
+    metrics |= passes.distances.values()
     metrics |= {
         "gradient/norm": sum(passes.norms) / len(passes.norms),
         "epochs": passes.updates / passes.in_each,
@@ -187,17 +188,18 @@ class _Passes:
         samples: Sequence[Sample],
         recipe: Recipe,
         old: Mapping[str, Old],
-        distances: StepDistances,
         started: float,
+        number: int,
     ) -> None:
         whole = LocalObjective(samples, recipe, learning.device)
         self._learning = learning
         self._recipe = recipe
-        self._distances = distances
+        self._number = number
         parts = _divided(samples, whole, recipe.minibatches)
         self._minibatches = [
             _Minibatch(learning, part, whole.of_part(part), recipe, old, alone=len(parts) == 1) for part in parts
         ]
+        self.distances = StepDistances(learning, samples, parts[0], self._minibatches[0].own, recipe, number)
         self._started = started
         self._first_pass = time.perf_counter()
         self._goal: float | None = None
@@ -223,8 +225,8 @@ class _Passes:
             return self._values
         return self._sums.values(share=self.updates / self.in_each)
 
-    def make(self, number: int) -> bool:
-        """Make a pass of step `number`. False if the batch is taught, then without the last update, or the time over.
+    def make(self) -> bool:
+        """Make a pass. False if the batch is taught, then without the last update, or the time over.
         Raises `TrainerError`.
         """
         self._sums.start_pass()
@@ -232,14 +234,14 @@ class _Passes:
             if self._time_is_over():
                 return False
             self._learning.clear()
-            minibatch.backward(None if self.made else self._distances)
+            minibatch.backward(None if self.made else self.distances, updated=bool(self.updates))
             self._sums.merge(self._learning.gather(minibatch.sums))
             norm = self._learning.clip(self._recipe.clip_grad)
             if not bool(torch.isfinite(norm)) or not all(map(math.isfinite, self._sums.losses.values())):
                 loss = f" by custom_loss {self._recipe.custom_loss}" if self._recipe.custom_loss else ""
                 raise TrainerError(
-                    f"Step {number}: loss {sum(self._sums.losses.values())} or gradient norm {float(norm)}{loss} is "
-                    "not finite; the step was undone"
+                    f"Step {self._number}: loss {sum(self._sums.losses.values())} or gradient norm {float(norm)}{loss} "
+                    "is not finite; the step was undone"
                 )
             last = minibatch is self._minibatches[-1]
             if last:
@@ -249,7 +251,7 @@ class _Passes:
             self.norms.append(float(norm))
             self._learning.update()
         if not self.made:
-            self._goal = loss_to_reach(self._recipe, self._distances.to_teacher())
+            self._goal = loss_to_reach(self._recipe, self.distances.to_teacher())
         self.made += 1
         return True
 
@@ -285,42 +287,35 @@ class _Minibatch:
         self._old = old
         self._objective = objective
         self._alone = alone
-        own = learning.part(samples)
+        self.own = own = learning.part(samples)
         size = kept_size(learning.vocab_size, recipe)
         sizes = [size * tokens for tokens in self._taught(own)]
-        self._runs = [[own[index] for index in run] for run in slices(sizes)]
+        self._runs = [[own[index] for index in run] for run in runs_within_budget(sizes)]
         self._kept: dict[int, list[LocalTarget | None]] = {}
         self.sums = self._objective.sums
         self.teaching = 0.0
 
-    def backward(self, distances: StepDistances | None) -> None:
-        """Add the gradients of the loss. `distances`, if given, notes what the teacher has to teach."""
+    def backward(self, distances: StepDistances | None, *, updated: bool) -> None:
+        """Add the gradients of the loss. `distances`, given in the first pass, takes what it measures from the targets,
+        and from the logits unless the policy was `updated` before.
+        """
         self.sums.start_pass()
         for position, run in enumerate(self._runs):
-            targets = self._targets(position, run)
+            targets = self._targets(position, run, () if distances is None else distances.compared)
             if distances is not None:
-                distances.note_teacher(run, targets)
-            self._backward(run, targets)
+                distances.note_targets(run, targets)
+            self._backward(run, targets, None if updated else distances)
 
-    def _targets(self, position: int, run: list[Sample]) -> list[LocalTarget | None]:
+    def _targets(self, position: int, run: list[Sample], compared: Collection[str]) -> list[LocalTarget | None]:
         if position in self._kept:
             return self._kept[position]
         asked = time.perf_counter()
-        targets = self._asked(run)
+        learning = self._learning
+        targets = targets_of(run, self._recipe, self._old, learning.run_base, learning.run_teacher, compared=compared)
         self.teaching += time.perf_counter() - asked
         if (self._alone and len(self._runs) == 1) or all(target is None or target.small for target in targets):
             self._kept[position] = targets
         return targets
-
-    def _asked(self, run: list[Sample]) -> list[LocalTarget | None]:
-        """The targets of a run, asked for in parts: until an answer was seen under all its hints, its distributions are
-        whole.
-        """
-        learning = self._learning
-        whole = [whole_size(learning.vocab_size) * tokens for tokens in self._taught(run)]
-        parts = [[run[index] for index in part] for part in slices(whole)]
-        found = [targets_of(part, self._recipe, self._old, learning.run_base, learning.run_teacher) for part in parts]
-        return [target for part in found for target in part]
 
     def _taught(self, samples: Sequence[Sample]) -> list[int]:
         """The tokens of each sample that targets are asked for, once for the base and once for the teacher."""
@@ -329,16 +324,25 @@ class _Minibatch:
             for one in samples
         ]
 
-    def _backward(self, samples: list[Sample], targets: list[LocalTarget | None]) -> None:
+    def _backward(
+        self, samples: list[Sample], targets: list[LocalTarget | None], distances: StepDistances | None
+    ) -> None:
         objective = self._objective
-        rows = [row_of(sample) for sample in samples]
-        wanted = [index for index, sample in enumerate(samples) if objective.terms(sample)]
+        pairs = [pair for pair in zip(samples, targets, strict=True) if objective.terms(pair[0])]
 
-        def use(indices: Sequence[int], logits: Tensor) -> Tensor:
-            chosen = [wanted[index] for index in indices]
-            return objective.loss([samples[index] for index in chosen], [targets[index] for index in chosen], logits)
+        def use(slices: Sequence[Slice], logits: Tensor) -> Tensor:
+            if distances is not None:
+                distances.note_logits([pairs[one.row][0] for one in slices], slices, logits)
+            parts = [part_of(pairs[one.row][0], one.start, one.end) for one in slices]
+            known = [_target_part(pairs[one.row][1], one) for one in slices]
+            return objective.loss(parts, known, logits)
 
-        self._learning.backward([rows[index] for index in wanted], use)
+        whole = bool(self._recipe.custom_loss)  # it may compare the tokens of an answer
+        self._learning.backward([row_of(sample) for sample, _ in pairs], differentiating(use, whole=whole))
+
+
+def _target_part(target: LocalTarget | None, one: Slice) -> LocalTarget | None:
+    return None if target is None else target.part(one.start, one.end)
 
 
 def _divided(samples: Sequence[Sample], objective: LocalObjective, count: int) -> list[list[Sample]]:

@@ -1,35 +1,44 @@
 """Log-probabilities of the answers of samples under the teacher and the frozen base, computed before a term needs them.
 
 Hinted prompts of one sample share all but their end, so a model computes what they share once (see
-`trainer_local.models.forward`).
+`trainer_local.models.forward`). Of an answer under several prompts the hidden states are kept until all were seen; then
+distributions are computed slice by slice and reduced to what the terms need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from openclaw_rl.shared.objective import losses
+from openclaw_rl.shared.objective.parts import part_of
 from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old, selects_tokens, terms_of
 from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import Row, images_under, row, row_of
-from openclaw_rl.trainer_local.training.distributions import Distribution, Likeliest, bytes_kept, kept, likeliest
+from openclaw_rl.trainer_local.training.distributions import (
+    Distribution,
+    Likeliest,
+    bytes_kept,
+    joined,
+    kept,
+    likeliest,
+    part_of_distribution,
+)
+from openclaw_rl.trainer_local.training.slices import AnswerStates, Head, RunModel, Slice, gather_slices
 
 TARGET_BYTES = 2 << 30
 """Bytes of targets held in memory at once. Samples beyond it are taught in further slices, whose targets are computed
 again each epoch where they are whole distributions.
 """
 
-Found = TypeVar("Found")
-
-RunModel = Callable[[Sequence[Row], Callable[[Sequence[int], Tensor], None]], None]
-"""Puts rows through a model without gradients and calls back with row indices and their answers' logits `[N, V]`."""
+UseLogProbs = Callable[[Slice, Tensor], "LocalTarget"]
+"""Makes the target of a slice of the answer of question `Slice.row` from log-probabilities `[n, V]`."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,24 @@ class LocalTarget:
     def small(self) -> bool:
         """True if it holds no distribution over the whole vocabulary."""
         return not (isinstance(self.base, Tensor) or isinstance(self.teacher, Tensor))
+
+    def part(self, start: int, end: int) -> LocalTarget:
+        """That of tokens `start` to `end`."""
+
+        def cut(value: Any) -> Any:
+            return None if value is None else part_of_distribution(value, start, end)
+
+        return LocalTarget(**{name: cut(value) for name, value in vars(self).items()})
+
+
+def joined_targets(parts: Sequence[LocalTarget]) -> LocalTarget:
+    """The target of an answer whose slices have the targets `parts`."""
+
+    def join(name: str) -> Any:
+        found = [getattr(part, name) for part in parts]
+        return None if found[0] is None else joined(found)
+
+    return parts[0] if len(parts) == 1 else LocalTarget(**{one.name: join(one.name) for one in fields(LocalTarget)})
 
 
 @dataclass(frozen=True)
@@ -109,17 +136,15 @@ def old_policy(
     the teacher (`select_from`).
     """
     asked = [sample for sample in samples if needs_old(sample, recipe)]
-    rows = [row_of(sample) for sample in asked]
     found: dict[str, Old] = {}
 
-    def collect(indices: Sequence[int], logits: Tensor) -> None:
-        parts = losses.log_softmax(logits).split([rows[index].response_length for index in indices])
-        for index, part in zip(indices, parts, strict=True):
-            likeliest = part.topk(min(needs_old(asked[index], recipe), part.shape[-1]), dim=-1)
-            found[asked[index].sample_id] = Old(likeliest.indices, likeliest.values)
+    def reduce(one: Slice, logits: Tensor) -> Likeliest:
+        return likeliest(losses.log_softmax(logits), needs_old(asked[one.row], recipe))
 
-    if asked:
-        run_policy(rows, collect)
+    for index, parts in gather_slices(run_policy, [row_of(sample) for sample in asked], reduce).items():
+        own = joined(parts)
+        assert isinstance(own, Likeliest), "the slices are reduced to likeliest tokens"
+        found[asked[index].sample_id] = Old(own.ids, own.log_probs)
     if recipe.select_from == "teacher":
         chosen = [sample for sample in samples if selects_tokens(sample, recipe)]
         found |= _at_teachers_tokens(chosen, recipe, found, run_policy, run_teacher)
@@ -141,50 +166,60 @@ def _at_teachers_tokens(
         if sample.taught is not None:
             tokens.append(_reported(sample, recipe.select_k))
             continue
-        (taught,) = distributions(
-            [_hinted(sample, recipe, own)], run_teacher, lambda _, found: likeliest(found, recipe.select_k)
+        (target,) = distributions(
+            [_hinted(sample, recipe, own)],
+            run_teacher,
+            lambda _, log_probs: LocalTarget(teacher=likeliest(log_probs, recipe.select_k)),
         )
-        assert taught is not None, "every sample has a hint"
-        tokens.append((taught.ids, taught.log_probs))
-    rows = [row_of(sample) for sample in samples]
+        assert target is not None and isinstance(target.teacher, Likeliest), "every sample has a hint"
+        tokens.append((target.teacher.ids, target.teacher.log_probs))
+
+    def at_tokens(one: Slice, logits: Tensor) -> Tensor:
+        ids = tokens[one.row][0][one.start : one.end].to(logits.device)
+        return losses.log_softmax(logits).gather(-1, ids)
+
     found: dict[str, Old] = {}
-
-    def collect(indices: Sequence[int], logits: Tensor) -> None:
-        parts = losses.log_softmax(logits).split([rows[index].response_length for index in indices])
-        for index, part in zip(indices, parts, strict=True):
-            ids, known = (one.to(part.device) for one in tokens[index])
-            found[samples[index].sample_id] = Old(ids, part.gather(-1, ids), known)
-
-    if rows:
-        run_policy(rows, collect)
+    for index, parts in gather_slices(run_policy, [row_of(sample) for sample in samples], at_tokens).items():
+        log_probs = torch.cat(parts)
+        ids, known = (one.to(log_probs.device) for one in tokens[index])
+        found[samples[index].sample_id] = Old(ids, log_probs, known)
     return found
 
 
 def targets_of(
-    samples: Sequence[Sample], recipe: Recipe, old: Mapping[str, Old], run_base: RunModel, run_teacher: RunModel | None
+    samples: Sequence[Sample],
+    recipe: Recipe,
+    old: Mapping[str, Old],
+    run_base: RunModel,
+    run_teacher: RunModel | None,
+    *,
+    compared: Collection[str] = (),
 ) -> list[LocalTarget | None]:
-    """Targets that each sample's terms need, `None` for none. `run_teacher` is `None` where the base is
-    the teacher: then both go through it together.
+    """Targets that each sample's terms need, `None` for none; the base's also for the sample ids `compared`.
+    `run_teacher` is `None` where the base is the teacher: then both go through it together.
     """
     plain = [
         Question([sample.prompt_ids], sample.response_ids, images=[sample.images], sample_id=sample.sample_id)
-        if needs_base(terms_of(sample, recipe))
+        if needs_base(terms_of(sample, recipe)) or sample.sample_id in compared
         else None
         for sample in samples
     ]
     hinted = [_hinted(sample, recipe, old) for sample in samples]
 
-    def of_base(index: int, found: Tensor) -> LocalTarget:
-        return LocalTarget(base=found if recipe.custom_loss else kept(found))
+    def of_base(_: Slice, log_probs: Tensor) -> LocalTarget:
+        return LocalTarget(base=log_probs if recipe.custom_loss else kept(log_probs))
 
-    def of_teacher(index: int, found: Tensor) -> LocalTarget:
-        return _taught(samples[index], recipe, old.get(samples[index].sample_id), found)
+    def of_teacher(one: Slice, log_probs: Tensor) -> LocalTarget:
+        sample = samples[one.row % len(samples)]
+        return _taught(
+            part_of(sample, one.start, one.end), recipe, _old_part(old.get(sample.sample_id), one), log_probs
+        )
 
     if run_teacher is None:
         answers = distributions(
             [*plain, *hinted],
             run_base,
-            lambda index, found: (of_teacher if index >= len(samples) else of_base)(index % len(samples), found),
+            lambda one, log_probs: (of_teacher if one.row >= len(samples) else of_base)(one, log_probs),
         )
         bases, teachers = answers[: len(samples)], answers[len(samples) :]
     else:
@@ -193,6 +228,10 @@ def targets_of(
         _target(sample, recipe, old.get(sample.sample_id), base, teacher)
         for sample, base, teacher in zip(samples, bases, teachers, strict=True)
     ]
+
+
+def _old_part(old: Old | None, one: Slice) -> Old | None:
+    return None if old is None else Old(old.ids[one.start : one.end], old.log_probs[one.start : one.end])
 
 
 def _hinted(sample: Sample, recipe: Recipe, old: Mapping[str, Old]) -> Question | None:
@@ -220,7 +259,7 @@ def _target(
 
 
 def _taught(sample: Sample, recipe: Recipe, old: Old | None, teacher: Tensor) -> LocalTarget:
-    """The part that the recipe needs of the teacher's log-probabilities `[R, V]`."""
+    """The part that the recipe needs of the teacher's log-probabilities `[R, V]` of an answer, or of a slice."""
     if recipe.custom_loss:
         return LocalTarget(teacher=teacher)
     if recipe.distillation == "full":
@@ -265,12 +304,9 @@ def _reported(sample: Sample, count: int) -> tuple[Tensor, Tensor]:
     return ids, torch.tensor(values, dtype=torch.float32)
 
 
-def distributions(
-    questions: Sequence[Question | None], run: RunModel, use: Callable[[int, Tensor], Found]
-) -> list[Found | None]:
-    """The results of `use` for the log-probabilities `[R, V]` of each question, by the model that `run` runs; `None`
-    for none. `use` is called with the index of a question as soon as its log-probabilities are complete: not all of
-    them need to be in memory together.
+def distributions(questions: Sequence[Question | None], run: RunModel, use: UseLogProbs) -> list[LocalTarget | None]:
+    """The targets that `use` makes of each question, by the model that `run` runs; `None` for none. A question is
+    answered, slice by slice, as soon as its answer was seen under all its prompts.
 
     Several prompts make the normalised geometric mean (`losses.ensemble_target`), or with `own` each token takes the
     prompt under which the model's likeliest tokens are most like those (the first of equals). The temperature divides
@@ -284,75 +320,51 @@ def distributions(
             images = question.images[number] if question.images else ()
             rows.append(row(prompt, question.response_ids, images, question.sample_id))
             owners.append((index, number))
-    missing = {index: len(question.prompts) for index, question in asked.items()}
-    sums: dict[int, Tensor] = {}
-    choices: dict[int, _Choice] = {}
-    answers: list[Found | None] = [None] * len(questions)
+    states: dict[int, dict[int, Tensor]] = {index: {} for index in asked}
+    answers: list[LocalTarget | None] = [None] * len(questions)
 
-    def complete(index: int) -> Tensor:
-        best = choices.pop(index).best if index in choices else torch.log_softmax(sums.pop(index), dim=-1)
-        assert best is not None, "a question has at least one prompt"
-        return best
-
-    def collect(indices: Sequence[int], logits: Tensor) -> None:
-        lengths = [rows[index].response_length for index in indices]
-        temperature = _temperature([asked[owners[index][0]].temperature for index in indices], lengths, logits)
-        for index, part in zip(indices, losses.log_softmax(logits, temperature).split(lengths), strict=True):
+    def collect(seen: AnswerStates) -> None:
+        for index, found in seen.by_row():
             owner, number = owners[index]
-            question = asked[owner]
-            if question.own is not None:
-                choices.setdefault(owner, _Choice(question.own)).offer(number, part)
-            else:
-                share = part / len(question.prompts)
-                sums[owner] = sums[owner] + share if owner in sums else share
-            missing[owner] -= 1
-            if not missing[owner]:
-                answers[owner] = use(owner, complete(owner))
+            states[owner][number] = found
+            if len(states[owner]) == len(asked[owner].prompts):
+                answers[owner] = complete(owner, seen.head, seen.most)
+
+    def complete(owner: int, head: Head, most: int) -> LocalTarget:
+        under = [part for _, part in sorted(states.pop(owner).items())]
+        each, tokens = max(1, most // len(under)), len(under[0])
+        slices = [Slice(owner, start, min(tokens, start + each)) for start in range(0, tokens, each)]
+        return joined_targets([use(one, _log_probs(asked[owner], one, under, head)) for one in slices])
 
     if rows:
         run(rows, collect)
     return answers
 
 
-class _Choice:
-    """The distribution of each token under the prompt that overlaps most with the policy's own tokens `[R, k]`."""
-
-    def __init__(self, own: Tensor) -> None:
-        self._own = own
-        self._overlap = own.new_full((own.shape[0],), -1)
-        self._number = own.new_zeros(own.shape[0])
-        self.best: Tensor | None = None
-
-    def offer(self, number: int, log_probs: Tensor) -> None:
-        """Take the rows of `log_probs` `[R, V]`, given under prompt `number`, that fit better, in whatever order
-        prompts come.
-        """
-        overlap = losses.overlap(self._own, log_probs.topk(self._own.shape[-1], dim=-1).indices)
-        better = (overlap > self._overlap) | ((overlap == self._overlap) & (number < self._number))
-        self._overlap = torch.where(better, overlap, self._overlap)
-        self._number = torch.where(better, number, self._number)
-        self.best = log_probs if self.best is None else torch.where(better.unsqueeze(-1), log_probs, self.best)
+def _log_probs(question: Question, one: Slice, states: Sequence[Tensor], head: Head) -> Tensor:
+    """Log-probabilities `[n, V]` of a slice of an answer from its hidden states `[R, d]` under each prompt."""
+    logits = head(torch.cat([part[one.start : one.end] for part in states]))
+    log_probs = losses.log_softmax(logits, question.temperature).unflatten(0, (len(states), -1))
+    if question.own is not None:
+        return _best(question.own[one.start : one.end], log_probs)
+    return log_probs[0] if len(states) == 1 else losses.ensemble_target(log_probs)
 
 
-def _temperature(values: Sequence[float], lengths: Sequence[int], logits: Tensor) -> float | Tensor:
-    if len(set(values)) == 1:
-        return values[0]
-    each = torch.tensor(values, dtype=torch.float32, device=logits.device)
-    return each.repeat_interleave(torch.tensor(lengths, device=logits.device))
-
-
-def whole_size(vocab_size: int) -> int:
-    """Bytes of a distribution over the whole vocabulary, in single precision."""
-    return 4 * vocab_size
+def _best(own: Tensor, log_probs: Tensor) -> Tensor:
+    """The distribution `[n, V]` of each token under the prompt, of those of `log_probs` `[H, n, V]`, whose likeliest
+    tokens overlap most with the policy's own `[n, k]`.
+    """
+    overlap = torch.stack([losses.overlap(own, one.topk(own.shape[-1], dim=-1).indices) for one in log_probs])
+    return log_probs[overlap.argmax(dim=0), torch.arange(len(own), device=own.device)]
 
 
 def kept_size(vocab_size: int, recipe: Recipe) -> int:
     """Bytes that the target of an answer's token takes at most for each question, teacher or base."""
     whole = bool(recipe.custom_loss) or (recipe.distillation == "topk" and recipe.topk_from == "student")
-    return whole_size(vocab_size) if whole else bytes_kept(vocab_size)
+    return 4 * vocab_size if whole else bytes_kept(vocab_size)
 
 
-def slices(sizes: Sequence[int]) -> list[list[int]]:
+def runs_within_budget(sizes: Sequence[int]) -> list[list[int]]:
     """Indices in runs whose `sizes`, in bytes, are at most `TARGET_BYTES` together; one alone may exceed it."""
     runs: list[list[int]] = [[]]
     total = 0

@@ -175,9 +175,9 @@ def test_defects_in_words(changes: dict[str, Any], reason: str) -> None:
     assert reason in found and bool(found) == bool(reason)
 
 
-def test_no_provider_trains_on_images() -> None:
+def test_fireworks_does_not_train_on_images() -> None:
     shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]}
     made = turn(1, messages=[shown], image_spans=(ImageSpan(0, 1),))
     judged = Judgement(turn_id=made.turn_id, score=1.0)
-    assert "images" in defect(made, judged, Settings(backend="tinker"), live=0)
-    assert not defect(made, judged, Settings(), live=0)
+    assert "images" in defect(made, judged, Settings(backend="fireworks"), live=0)
+    assert not defect(made, judged, Settings(), live=0) and not defect(made, judged, Settings(backend="tinker"), live=0)

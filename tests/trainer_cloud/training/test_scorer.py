@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored
 from openclaw_rl.trainer_cloud.training.scorer import JoinedForward, Scorer, TopLogprobsLimit
@@ -137,7 +138,13 @@ class Bounded(TorchSampler):
     bound = 100
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         if len(ids) * top_logprobs > self.bound or len(ids) > 60:
             raise CloudError(f"{len(ids)} times {top_logprobs}", "refused", undone=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective.terms import terms_of
-from openclaw_rl.shared.records import Sample
+from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored
@@ -153,7 +153,7 @@ async def test_an_imitation_asks_no_teacher_where_no_distributions_are_compared(
     objective = await asked.learn([one], Recipe(distillation=distillation, teacher="live"), top_logprobs=20)
     assert asked.tokens == asked.billed == objective.plan(1).scored == 0 and not objective.needs_live
     assert [datum.targets.ndim for datum in objective.asked()] == [1], "one token in each place"
-    assert objective.longest == ([*one.prompt_ids, *one.response_ids], len(one.prompt_ids))
+    assert objective.longest.start == len(one.prompt_ids)
 
 
 async def test_an_imitation_compares_the_teachers_likeliest_tokens(world: World) -> None:
@@ -235,7 +235,13 @@ class Slow(TorchSampler):
         self.waiting = self.most_waiting = self.gone = 0
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         self.waiting += 1
         self.most_waiting = max(self.most_waiting, self.waiting)
@@ -280,7 +286,13 @@ class Broken(TorchSampler):
         self._how = how
 
     async def score(
-        self, ids: Sequence[int], start: int, *, top_logprobs: int = 0, chosen: NDArray[np.int64] | None = None
+        self,
+        ids: Sequence[int],
+        start: int,
+        *,
+        top_logprobs: int = 0,
+        chosen: NDArray[np.int64] | None = None,
+        images: Sequence[PromptImage] = (),
     ) -> Scored:
         full = await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
         if self._how == "logprobs":

@@ -5,7 +5,6 @@ strict.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import hypothesis
@@ -13,16 +12,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.trainer_local.models import forward
-from openclaw_rl.trainer_local.models.forward import output_head, run_rows
+from openclaw_rl.trainer_local.models.forward import run_rows
+from openclaw_rl.trainer_local.models.head import output_head
 from openclaw_rl.trainer_local.prefix import attention
 from openclaw_rl.trainer_local.prefix.attention import Grain
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import Row, row
+from openclaw_rl.trainer_local.training.slices import AnswerStates
 from tests.trainer_local.row_by_row import ROWS, SHAPES, assert_same, conversation, drawn_rows, one_by_one, together
 from tests.trainer_local.tiny import VOCABULARY, write_policy
 
@@ -142,9 +142,9 @@ def test_the_first_answer_token_is_scored_from_the_last_prompt_token(model: Any)
 def test_an_answer_without_tokens_is_left_out(model: Any) -> None:
     seen: list[int] = []
 
-    def use(indices: Sequence[int], logits: Tensor) -> None:
-        seen.extend(indices)
-        assert logits.shape == (2, VOCABULARY)
+    def use(answers: AnswerStates) -> None:
+        seen.extend(answers.rows)
+        assert answers.head(answers.states).shape == (2, VOCABULARY)
 
     run_rows(
         model,

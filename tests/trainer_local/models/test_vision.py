@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.training.batching import images_under, row, row_of
+from openclaw_rl.trainer_local.training.slices import Slice, differentiating, gather_slices
 from tests.shared.tiny_vision import data_url, picture
 from tests.trainer_local.seeing import BLUE, KINDS, RED, Plain, Samples, write_seeing
 
@@ -58,17 +61,17 @@ def together(
     rows = [row_of(one) for one in wanted]
     found: dict[int, Tensor] = {}
 
-    def use(indices: Any, logits: Tensor) -> Tensor:
+    def use(slices: Sequence[Slice], logits: Tensor) -> Tensor:
         log_probs = losses.log_softmax(logits)
-        ids = torch.tensor([token for index in indices for token in wanted[index].response_ids])
-        parts = log_probs.detach().split([rows[index].response_length for index in indices])
-        found.update(zip(indices, parts, strict=True))
+        ids = torch.tensor([token for one in slices for token in wanted[one.row].response_ids])
+        parts = log_probs.detach().split([one.tokens for one in slices])
+        found.update(zip([one.row for one in slices], parts, strict=True))
         return losses.sampled_logprobs(log_probs, ids).sum()
 
     run_all_rows(
         model,
         rows,
-        use,
+        differentiating(use, whole=True),
         sight=Sight.from_model(model, str(folder)),
         micro_batch_tokens=budget,
         share=sharing_of(model),
@@ -123,18 +126,17 @@ def test_a_hint_before_a_picture_moves_it(folder: Path, plain: Plain, samples: S
     (image,), (moved,) = one.images, images_under(one, hinted)
     assert moved.start > image.start and moved.end - moved.start == image.end - image.start
     under = row(hinted, one.response_ids, images_under(one, hinted))
-    found: list[Tensor] = []
-    run_all_rows(
+    run = partial(
+        run_all_rows,
         plain.model,
-        [under],
-        lambda _, logits: found.append(losses.log_softmax(logits)),
         sight=Sight.from_model(plain.model, str(folder)),
         micro_batch_tokens=10_000,
         share=Sharing.ROWS,
         backward=False,
     )
+    (found,) = gather_slices(run, [under], lambda _, logits: losses.log_softmax(logits))[0]
     expected = plain.log_probs(hinted, one.response_ids, under.images)
-    assert torch.allclose(found[0], expected.detach(), atol=1e-5)
+    assert torch.allclose(found, expected.detach(), atol=1e-5)
 
 
 def test_a_picture_of_another_size_than_its_place_is_refused_by_name(folder: Path, samples: Samples) -> None:

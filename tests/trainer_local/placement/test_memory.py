@@ -17,7 +17,7 @@ from openclaw_rl.shared.settings.sources import parse_flags
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.memory import HALF, SINGLE
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape, shape_of
-from openclaw_rl.trainer_local.training import targets as teacher
+from openclaw_rl.trainer_local.training import slices, targets
 from tests.shared.saved_tensors import saved_bytes
 
 TINY: dict[str, Any] = {
@@ -142,7 +142,7 @@ def test_full_training_in_megatron_is_counted_number_by_number() -> None:
     count = known("Qwen/Qwen3-4B").parameters
     found = parts(lora=False)
     assert found["weights"].bytes == HALF * count
-    rest, step, host = MASTERS + MOMENTS + BASE, GRADIENTS + MOMENTS, SINGLE
+    rest, step, host = MASTERS + MOMENTS + BASE, GRADIENTS, MASTERS + MOMENTS
     assert state(found) == (rest * count, step * count, host * count)
     assert state(parts(lora=False, teacher="ema"))[2] == (host + SINGLE) * count
 
@@ -163,8 +163,8 @@ def test_the_distributed_optimizer_cuts_masters_and_moments_among_data_parallel_
         return tuple(size / half for size in state({part.what.split(",")[0]: part for part in found}))
 
     quarter = (MASTERS + MOMENTS) / 4
-    assert cut() == pytest.approx((GRADIENTS + BASE + quarter, 0, SINGLE + MOMENTS / 4), rel=1e-3)
-    aside = (GRADIENTS + MASTERS / 4, BASE + MOMENTS / 4, SINGLE + BASE + MOMENTS / 4)
+    assert cut() == pytest.approx((GRADIENTS + BASE + quarter, 0, HALF + quarter), rel=1e-3)
+    aside = (GRADIENTS + MASTERS / 4, BASE + MOMENTS / 4, HALF + BASE + quarter + MOMENTS / 4)
     assert cut(offload_optimizer=True) == pytest.approx(aside, rel=1e-3)
 
 
@@ -251,4 +251,5 @@ def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:
 
 
 def test_constants_are_those_of_the_trainers_code() -> None:
-    assert memory.TARGET_BYTES == teacher.TARGET_BYTES
+    assert memory.TARGET_BYTES == targets.TARGET_BYTES
+    assert memory.LOGIT_BYTES == slices.LOGIT_BYTES

@@ -127,7 +127,7 @@ def test_parts_that_fit_together_share_a_card_and_others_alternate() -> None:
 def test_gpus_of_their_own_are_preferred_to_shared_ones_and_these_to_alternating() -> None:
     assert placed("2x24").sharing == "apart"
     assert placed("2x24", tensor_parallel=2).sharing == "together"
-    assert placed("2x12", tensor_parallel=2).sharing == "alternating"
+    assert placed("2x11", tensor_parallel=2).sharing == "alternating"
 
 
 @pytest.mark.parametrize("gpus", ["24", "80"])

@@ -35,6 +35,11 @@ def servers() -> list[FakeServer]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def short_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openclaw_rl.trainer_local.sglang.owner.READ_SECONDS", 0.1)
+
+
 @pytest.fixture
 async def owner(servers: list[FakeServer]) -> AsyncIterator[Owner]:
     async with running(*servers) as url:
@@ -90,6 +95,24 @@ async def test_a_request_at_the_last_moment_goes_first(servers: list[FakeServer]
     async with either.lend() as lent:
         assert not lent
     assert all(map(serves, servers)) and all(GAVE not in server.did for server in servers)
+
+
+async def test_a_request_that_was_being_read_at_the_pause_goes_first(
+    servers: list[FakeServer], either: Owner | OwnerClient
+) -> None:
+    """It passed before the pause, and comes to the queue for grammars after it."""
+
+    def arrives(path: str) -> None:
+        if path == "pause_generation":
+            asyncio.get_running_loop().call_later(0.02, setattr, servers[1], "grammars", 1)
+
+    servers[1].meanwhile = arrives
+    async with either.lend() as lent:
+        assert not lent
+    assert all(map(serves, servers)) and all(GAVE not in server.did for server in servers)
+    servers[1].grammars, servers[1].meanwhile = 0, lambda path: None
+    async with either.lend() as lent:
+        assert lent
 
 
 async def test_a_fake_server_takes_its_memory_once_though_another_one_is_gone(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ from openclaw_rl.trainer_local.training import distributions as distributions_mo
 from openclaw_rl.trainer_local.training import targets
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.distributions import Likeliest
-from openclaw_rl.trainer_local.training.targets import Question, distributions, old_policy, targets_of
+from openclaw_rl.trainer_local.training.slices import AnswerStates, RunModel, Slice, UseAnswers
+from openclaw_rl.trainer_local.training.targets import LocalTarget, Question, distributions, old_policy, targets_of
 from tests.trainer_local.tiny import anchor, sample
 
 torch.set_num_threads(1)
@@ -29,11 +30,16 @@ class Table:
         self._order = order
         self.rows: list[Row] = []
 
-    def __call__(self, rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+    def __call__(self, rows: Sequence[Row], use: UseAnswers) -> None:
         self.rows += rows
         for index in list(range(len(rows)))[:: self._order]:
             line = rows[index]
-            use([index], torch.tensor([self._table[line.ids[line.start - 1]]] * line.response_length))
+            use(answer(index, torch.tensor([self._table[line.ids[line.start - 1]]] * line.response_length)))
+
+
+def answer(row: int, logits: Tensor) -> AnswerStates:
+    """An answer whose hidden states are its logits."""
+    return AnswerStates([row], [len(logits)], logits, lambda states: states, VOCABULARY)
 
 
 def biased(token: int) -> list[float]:
@@ -41,9 +47,10 @@ def biased(token: int) -> list[float]:
     return [-float((place - token) % VOCABULARY) for place in range(VOCABULARY)]
 
 
-def whole(_: int, log_probs: Tensor) -> Tensor:
-    """The log-probabilities as they came."""
-    return log_probs
+def ask(questions: Sequence[Question | None], run: RunModel) -> list[Tensor | None]:
+    """The log-probabilities of each question's answer."""
+    found = distributions(questions, run, lambda _, log_probs: LocalTarget(sampled=log_probs))
+    return [None if target is None else target.sampled for target in found]
 
 
 MODEL = {token: biased(token) for token in range(VOCABULARY)}
@@ -80,16 +87,16 @@ def test_each_token_takes_the_best_prompt_in_whatever_order_rows_come(order: int
     prompts = [[0, token] for token in (5, 1, 2, 1)]
     # Overlaps with the first token's (1, 2): 0, 2, 1, 2; with the second token's (0, 5): 2, 0, 0, 0.
     own = torch.tensor([[1, 2], [0, 5]])
-    found = distributions([Question(prompts, [3, 3], 1.0, own)], Table(MODEL, order), whole)[0]
+    found = ask([Question(prompts, [3, 3], 1.0, own)], Table(MODEL, order))[0]
     assert found is not None
     expected = torch.log_softmax(torch.tensor([biased(1), biased(5)]), dim=-1)
     assert torch.allclose(found, expected)
-    tied = distributions([Question(prompts[:2], [3], 1.0, torch.tensor([[3, 4]]))], Table(MODEL, order), whole)[0]
+    tied = ask([Question(prompts[:2], [3], 1.0, torch.tensor([[3, 4]]))], Table(MODEL, order))[0]
     assert tied is not None and torch.allclose(tied, torch.log_softmax(torch.tensor([biased(5)]), dim=-1))
 
 
 def test_questions_of_different_temperature_go_together() -> None:
-    both = distributions([Question([[1]], [3, 3], 0.5), None, Question([[2]], [3], 2.0)], Table(MODEL), whole)
+    both = ask([Question([[1]], [3, 3], 0.5), None, Question([[2]], [3], 2.0)], Table(MODEL))
     assert both[1] is None and both[0] is not None and both[2] is not None
     assert torch.allclose(both[0], torch.log_softmax(torch.tensor([biased(1)] * 2) / 0.5, dim=-1))
     assert torch.allclose(both[2], torch.log_softmax(torch.tensor([biased(2)]) / 2.0, dim=-1))
@@ -98,13 +105,18 @@ def test_questions_of_different_temperature_go_together() -> None:
 def test_a_question_is_complete_as_soon_as_its_last_prompt_is_answered() -> None:
     events: list[object] = []
 
-    def run(rows: Sequence[Row], use: Callable[[Sequence[int], Tensor], None]) -> None:
+    def run(rows: Sequence[Row], use: UseAnswers) -> None:
         for index, line in enumerate(rows):
-            use([index], torch.zeros(line.response_length, VOCABULARY))
+            use(answer(index, torch.zeros(line.response_length, VOCABULARY)))
             events.append(f"row {index}")
 
     questions = [Question([[1], [2]], [3]), Question([[4]], [3])]
-    distributions(questions, run, lambda index, _: events.append(f"question {index}"))
+
+    def note(one: Slice, log_probs: Tensor) -> LocalTarget:
+        events.append(f"question {one.row}")
+        return LocalTarget(sampled=log_probs)
+
+    distributions(questions, run, note)
     assert events == ["row 0", "question 0", "row 1", "question 1", "row 2"]
 
 
@@ -121,14 +133,14 @@ def test_of_large_vocabularies_only_the_likeliest_tokens_are_kept(monkeypatch: p
     assert second.base.ids[0].tolist() == [4, 5]
 
 
-def test_slices_hold_every_sample_once_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_hold_every_sample_once_and_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "TARGET_BYTES", 6)
-    assert targets.slices([3, 3, 0, 3, 9, 1]) == [[0, 1, 2], [3], [4], [5]]
+    assert targets.runs_within_budget([3, 3, 0, 3, 9, 1]) == [[0, 1, 2], [3], [4], [5]]
 
 
 def test_targets_take_the_size_of_the_form_in_which_they_are_kept() -> None:
     large = 151_936
-    assert targets.whole_size(large) == targets.kept_size(large, Recipe(custom_loss="loss.py:loss")) == 607_744
+    assert targets.kept_size(large, Recipe(custom_loss="loss.py:loss")) == 607_744
     assert targets.kept_size(large, Recipe(distillation="topk", topk_from="student")) == 607_744
     found = targets_of([replace(anchor(2), prompt_ids=[4])], Recipe(), {}, Table(MODEL), None)
     assert found[0] is not None and isinstance(found[0].base, Tensor)
