@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from openclaw_rl.proxy.conversation.chain import Chain, Place
+from openclaw_rl.proxy.conversation.session_id import is_fresh
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef
 from openclaw_rl.shared.messages.equality import call_mark, squeezed, text_mark, without_reasoning
 from openclaw_rl.shared.messages.normalize import text_of
@@ -86,9 +87,9 @@ class ChangedAnswers:
         known = await self._find([mark for found in marks.values() for mark in found])
         for index, found in marks.items():
             refs = {ref.turn_id: ref for mark in found for ref in known.get(mark, ())}
-            if len(refs) != 1:
+            ref = next(iter(refs.values()), None)
+            if ref is None or len(refs) != 1 or not self._may_continue(ref):
                 continue
-            ref = next(iter(refs.values()))
             if steps[index].role == "tool":
                 index = self._call_of(index, ref, known)
             return FoundAnswer(ref, index, BY_CALL, index)
@@ -100,16 +101,11 @@ class ChangedAnswers:
         """The deepest answer that a client cut or wrote more behind, after the very request that it answered."""
         for place in places:
             shown = self._chain.answered_texts(place.index)
-            refs = [
-                (ref, text)
-                for key, text in shown.items()
-                for ref in requests(key)
-                if ref.status == "complete" and self._may_continue(ref)
-            ]
+            refs = [(ref, text) for key, text in shown.items() for ref in requests(key) if ref.status == "complete"]
             refs.sort(key=lambda one: (one[0].session_id == self._session_id, one[0].arrived), reverse=True)
             same = [ref for ref, text in refs[:_TRIES] if await self._begins(ref, text)]
             sessions = {ref.session_id for ref in same}
-            if same and (len(sessions) == 1 or self._session_id in sessions):
+            if same and (len(sessions) == 1 or self._session_id in sessions) and self._may_continue(same[0]):
                 return FoundAnswer(same[0], place.index, BY_REQUEST, place.index)
         return None
 
@@ -136,15 +132,17 @@ class ChangedAnswers:
         known = await self._find([mark for mark in marks.values() if mark], session_id)
         for place in places:
             refs = known.get(marks[place.index], [])
-            if session_id and not self._session_id:
-                refs = [ref for ref in refs if ref.session_id == session_id]
             if not session_id and len({ref.session_id for ref in refs}) != 1:
                 continue
+            if session_id:  # a nameless session may be continued under a name: its like answers count, too
+                named = bool(self._session_id)
+                refs = [ref for ref in refs if ref.session_id == session_id or (named and is_fresh(ref.session_id))]
             if len(refs) > _TRIES:
                 continue
-            # A nameless session may be continued under a name: its like answers count, too.
             proof = await self._proven(refs, place.index, in_session=bool(session_id))
-            if proof is None or (session_id and proof.found.ref.session_id != session_id):
+            if proof is None or not self._may_continue(proof.found.ref):
+                continue
+            if session_id and proof.found.ref.session_id != session_id:
                 continue
             if proof.last_step or not await replaced(place, proof.found.ref.session_id):
                 return proof.found if proof.alone else None
@@ -172,8 +170,7 @@ class ChangedAnswers:
     async def _find(self, marks: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
         if not marks:
             return {}
-        found = await self._journal.find_answers(marks, session_id or self._session_id)
-        return {mark: [ref for ref in refs if self._may_continue(ref)] for mark, refs in found.items()}
+        return await self._journal.find_answers(marks, session_id or self._session_id)
 
     def _call_of(self, index: int, ref: TurnRef, known: Mapping[bytes, Sequence[TurnRef]]) -> int:
         """The step before the first of a turn's results that end at `index`."""

@@ -148,6 +148,14 @@ async def test_a_long_answer_of_two_sessions_is_not(talk: Talk) -> None:
     assert parent(after) is None
 
 
+async def test_a_long_answer_that_a_side_turn_gave_too_is_not(talk: Talk) -> None:
+    first = await talk.ask(says("tell me about plants"), answer=LONG, headers=NAMED)
+    await talk.ask(says("[cron:1 water] Time to water."), answer=LONG, kind="side")
+    after = await talk.ask(says("[older messages were removed]"), said(LONG), says("thanks"))
+    assert parent(after) is None
+    assert await talk.next_state(first) is None
+
+
 async def test_a_long_answer_in_place_of_another_is_not(talk: Talk) -> None:
     await talk.ask(says("hi"), answer="hello", headers=NAMED)
     elsewhere = await talk.ask(says("x"), said("y"), says("plants?"), answer=LONG, headers=NAMED)
