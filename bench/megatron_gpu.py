@@ -17,6 +17,9 @@ H100's dense bfloat16); there is none where the optimizer's state crosses the bu
 tensors take in a step, `reserved` the most that torch's allocator takes for them, `estimate` the trainer's memory by
 `trainer_local.placement.memory`, without CUDA's own.
 
+Attention of one layer is timed by itself too, at lengths that are new, with the kernels in torch's own order and in the
+trainer's (`trainer_local.training.attention_kernels`).
+
 The exit code is 1 if a limit is passed: of the comparison in `LIMITS`, and 15 % between reserved memory and an estimate
 of at least 2 GiB. Requires megatron-core; `--size tiny --device cpu` runs anywhere.
 """
@@ -30,10 +33,13 @@ import re
 import resource
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 from unittest.mock import patch
 
@@ -44,7 +50,7 @@ from bench.checks import Threshold, as_json, verdict
 from bench.conversation import HINT, batch, conversation, scale_for
 from bench.program import log, parser, report, run
 from bench.random_model import SIZES, even_sample, kept_qwen3, qwen3_shape, write_qwen3
-from bench.trainer_watch import StepWatch, answer_logprobs, out_of_memory, relative_difference, stopwatch
+from bench.trainer_watch import StepWatch, answer_logprobs, out_of_memory, relative_difference, stopwatch, synchronize
 from openclaw_rl.learner.methods import METHODS
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.gpus import GIB
@@ -52,6 +58,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.megatron import rank as rank_module
+from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.megatron.forward import budget, plan
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.rank import RankLearning
@@ -59,6 +66,8 @@ from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
 from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.model_shape import shape_of
+from openclaw_rl.trainer_local.prefix.tree import Run
+from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 
@@ -87,6 +96,7 @@ LEAST_ESTIMATE = 2 * GIB
 
 RATE = 1e-5
 KERNELS = 30
+LENGTHS = 8
 TRAINING = ("backward", "clip", "update")
 """Methods of `RankLearning` that make a pass."""
 
@@ -319,6 +329,29 @@ def memory_checks(name: str, figures: dict[str, Any], device: torch.device) -> l
     )
 
 
+def kernel_orders(options: argparse.Namespace, dtype: torch.dtype) -> dict[str, float]:
+    """Seconds of a layer's attention to one sequence, forward and backward, by the order in which torch chooses its
+    kernels: the median over lengths that it sees for the first time, as those of every step are.
+    """
+    sizes, device = SIZES[options.size], torch.device(options.device)
+    found: dict[str, float] = {}
+    lengths = iter(range(options.tokens, 0, -1))
+    for name, order in (("torch's own", lambda _: nullcontext()), ("trainer's", attention_kernels)):
+        seconds = []
+        for tokens in islice(lengths, LENGTHS):
+            shapes = [(tokens, 1, sizes[heads], sizes["head"]) for heads in ("heads", "groups", "groups")]
+            inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for shape in shapes]
+            layer = PackedAttention(CurrentSequence([Run(0, tokens, 0)]))
+            synchronize(device)
+            begun = time.perf_counter()
+            with order(device):
+                torch.autograd.grad(layer(*inputs).sum(), inputs)
+            synchronize(device)
+            seconds.append(time.perf_counter() - begun)
+        found[name] = median(seconds)
+    return found
+
+
 async def measure(options: argparse.Namespace) -> int:
     """Compare with the CPU, then measure all cases; returns the exit code."""
     device = torch.device(options.device)
@@ -339,6 +372,8 @@ async def measure(options: argparse.Namespace) -> int:
             found = result["agreement"] = await agreement(Path(scratch) / "agreement", options, dtype)
             log.print(f"agreement: {found}")
             checks += agreement_checks(found, dtype)
+        result["attention_seconds"] = kernel_orders(options, dtype)
+        log.print(f"attention of a layer, s: {result['attention_seconds']}")
         # Megatron-core can recompute layers only on CUDA.
         able = [name for name in CASES if cuda or not CASES[name]["recompute"]]
         for name in [one.strip() for one in options.cases.split(";")] if options.cases else able:

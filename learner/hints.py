@@ -1,9 +1,10 @@
 """Remembered hints: distinct wishes of the user, without those that accepted answers contradict.
 
 A judge can be wrong, and people change their minds. That shows in the answers accepted after a hint: does the base find
-them likelier with the hint, or less likely? Over the last reactions a hint has one vote for it each time it was said
-and for each accepted answer that it makes likelier, and one against it for each accepted answer that it makes less
-likely. A hint with more votes against than for it is not taught, until it is said again as often.
+them likelier with the hint than with a request about something else, or less likely? Without that comparison all hints
+look wrong: any words after a question make an answer that was given without them less likely. Over the last reactions a
+hint has a vote each time it was said, and a vote or a part of one for or against it by each accepted answer. A hint
+with more votes against than for it is not taught, until it is said again as often.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from array import array
 from collections.abc import Sequence
 
 import cachetools
@@ -32,8 +32,12 @@ WINDOW = 64
 """Number of judgements to look back on."""
 ASKED = 8
 """Number of accepted answers, the newest, that vote on a hint."""
-CLEAR = 0.5
-"""Nats (of a whole answer) that a hint must change for a vote."""
+CLEAR = 4.0
+"""Nats (of a whole answer) that a hint must change for a whole vote; less is a part of one. With a small chat model
+chance alone changes as much.
+"""
+UNRELATED = "Please call me Sam from now on."
+"""The request about something else."""
 _KEPT = 4096
 SAME = 0.75
 """Share of words in common (Jaccard) from which two hints are one."""
@@ -51,7 +55,7 @@ class HintMemory:
         self._prompter = prompter
         self._settings = settings
         self._effects = cachetools.LRUCache[tuple[str, str], float](_KEPT)
-        self._plain = cachetools.LRUCache[str, float](_KEPT)
+        self._unrelated = cachetools.LRUCache[str, float](_KEPT)
 
     async def standing(self) -> list[str]:
         """The newest distinct hints that stand; all known ones if the engine cannot score, or has dropped the
@@ -78,15 +82,15 @@ class HintMemory:
         if not said:
             return True
         later = [turn_id for number, turn_id in accepted if number > min(said)][:ASKED]
-        balance = len(said)
+        balance = float(len(said))
         for turn_id in later:
             effect = await self._effect(hint, turn_id)
-            balance += (effect > CLEAR) - (effect < -CLEAR)
+            balance += max(-1.0, min(1.0, effect / CLEAR))
         return balance >= 0
 
     async def _effect(self, hint: str, turn_id: str) -> float:
-        """log base(answer | hinted) − log base(answer), summed over the answer's tokens; 0 if the turn is gone or too
-        long.
+        """log base(answer | hint) − log base(answer | unrelated request), summed over the answer's tokens; 0 if the
+        turn is gone or too long.
         """
         key = (hint, turn_id)
         if key not in self._effects:
@@ -105,15 +109,15 @@ class HintMemory:
             return 0.0
         if ASKED * len(asked.prompt_ids) > self._settings.learning.max_sample_tokens:
             return 0.0
-        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, asked, [hint])
+        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, asked, [hint, UNRELATED])
         if not prompts:
             return 0.0
         answer = msgspec.structs.replace(asked, response_ids=turn.response_ids)
         try:
-            plain = self._plain.get(turn_id)
-            if plain is None:
-                plain = self._plain[turn_id] = await self._logprob(answer, array("I", asked.prompt_ids))
-            return await self._logprob(answer, prompts[0]) - plain
+            unrelated = self._unrelated.get(turn_id)
+            if unrelated is None:
+                unrelated = self._unrelated[turn_id] = await self._logprob(answer, prompts[1])
+            return await self._logprob(answer, prompts[0]) - unrelated
         except EngineError as error:
             if error.status != 400:
                 raise
@@ -160,3 +164,10 @@ def distinct(hints: Sequence[str], limit: int) -> list[str]:
         if hint.strip() and not any(same(hint, other) for other in kept):
             kept.append(hint)
     return kept[::-1]
+
+
+def with_own(own: str, remembered: Sequence[str], limit: int) -> list[str]:
+    """The hints that the teacher of a turn is given, newest last: the turn's own, and the newest of `remembered` up to
+    `limit` together.
+    """
+    return [*(hint for hint in remembered if not same(hint, own)), own][-limit:]

@@ -13,7 +13,7 @@ from openclaw_rl.learner.batch import Batch, Batches
 from openclaw_rl.learner.fitting import MEMORY, fitting_step
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
-from openclaw_rl.learner.hints import HintMemory
+from openclaw_rl.learner.hints import HintMemory, with_own
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES, candidates_of
 from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
@@ -269,8 +269,8 @@ class Learner:
         return [*made, *await relevant(self._rollouts.engine, self._prompter, revisions)]
 
     async def _hinted(self, sample: Sample, remembered: Sequence[str]) -> Sample:
-        """A sample with a hint gets the prompts of its teacher: with every remembered hint; or with its own, if the
-        method takes no others or no person gave it.
+        """A sample with a hint gets the prompts of its teacher: its own hint and the newest remembered ones, at most
+        `max_hints` together; its own alone if the method takes no others or no person gave it.
         """
         if not (sample.hint and sample.turn_id) or self._method.hints == "none":
             return sample
@@ -279,6 +279,8 @@ class Learner:
             remembered = self._proposed(sample, judgement)
         elif judgement is not None and judgement.hint_role != "user":
             remembered = [sample.hint]
+        else:
+            remembered = with_own(sample.hint, remembered, self._settings.learning.max_hints)
         turn = await self._journal.turn(sample.turn_id)
         if turn is None:
             raise JournalError(f"turn {sample.turn_id} is gone: its session was forgotten")

@@ -20,7 +20,7 @@ from openclaw_rl.proxy.http.errors import error_response, internal_error, to_req
 from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.proxy.routes import control
 from openclaw_rl.proxy.routes.chat import ChatRoute
-from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute, count_tokens
+from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute, count_tokens, refuse_websocket
 from openclaw_rl.proxy.routes.models import list_models, show_model
 from openclaw_rl.proxy.routes.status import readiness
 from openclaw_rl.proxy.service import ProxyService
@@ -75,6 +75,7 @@ def create_app(service: ProxyService) -> ASGIApp:
         Route(CHAT_PATH, chat, methods=["POST"]),
         Route("/v1/chat/completions/input_tokens", count_tokens, methods=["POST"]),
         *(Route(path, DialectRoute(service, path), methods=["POST"]) for path in ROUTES),
+        Route("/v1/responses", refuse_websocket, methods=["GET"]),
         *(
             Route(f"{prefix}{path}", endpoint, methods=[method])
             for prefix in ("/rl", "/v1/rl")

@@ -30,6 +30,12 @@ SWITCH_SECONDS = 0.0005
 times a turn, and answers wait for that: with Python's default of 5 ms a busy proxy has less throughput."""
 
 
+def _is_upgrade(record: logging.LogRecord) -> bool:
+    """True for uvicorn's warnings about a client that asks for a WebSocket: it gets an answer that says what to do."""
+    message = record.getMessage()
+    return message.startswith(("Unsupported upgrade request", "No supported WebSocket library"))
+
+
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, with a few seconds for answers in progress. Raises `OpenClawRLError`."""
     check_binding(settings.serve.host, settings.serve.api_key)
@@ -41,12 +47,14 @@ def serve(settings: Settings) -> None:
     gc.freeze()  # what start-up made stays; looking through it again would only stall streams
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
     sys.setswitchinterval(SWITCH_SECONDS)
+    logging.getLogger("uvicorn.error").addFilter(lambda record: not _is_upgrade(record))
     config = uvicorn.Config(
         app,
         host=settings.serve.host,
         port=settings.serve.port,
         loop="uvloop",
         http="httptools",
+        ws="none",
         lifespan="on",
         access_log=False,
         log_config=None,

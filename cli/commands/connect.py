@@ -14,6 +14,7 @@ import typer
 from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess
 from openclaw_rl.cli.connect.config_file import MISSING, ConfigFile, Difference, Place, differences, merge, shorten
 from openclaw_rl.cli.connect.provider_entry import PROVIDER, provider_entry
+from openclaw_rl.cli.connect.recipes import RECIPES
 from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service, settings_of
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.shared.errors import ConfigError
@@ -22,7 +23,8 @@ SHOWN = 76
 _SECRET = re.compile(r"(?:key|token|secret|password|headers)$", re.IGNORECASE)
 
 _RECIPE = """\
-For {known} run openclaw-rl connect NAME. Any other client with a configurable base URL works too:
+For these run openclaw-rl connect NAME: {known}.
+Any other client with a configurable base URL works too:
 
   OpenAI-style (chat completions, responses)
     base URL   {url}/v1
@@ -41,7 +43,11 @@ X-Session-Done: true with the last request. docs/clients.md describes several cl
 
 def connect(
     client: Annotated[
-        str, typer.Argument(metavar="[CLIENT]", help="openclaw or nanobot; without it: instructions for any client")
+        str,
+        typer.Argument(
+            metavar="[CLIENT]",
+            help="openclaw, codex, claude-code…; without it: all names, and instructions for any client",
+        ),
     ] = "",
     config: Annotated[str, typer.Option(help="The client's configuration file; default: the client's usual path")] = "",
     undo: Annotated[
@@ -62,12 +68,20 @@ def connect(
     settings, found = as_served(settings_of(data)), service(data, url, key)
     if not client:
         model = settings.serve.model_name
-        typer.echo(_RECIPE.format(known=" and ".join(CLIENTS), url=found.url, key=found.key or "any", model=model))
+        typer.echo(
+            _RECIPE.format(known=", ".join((*CLIENTS, *RECIPES)), url=found.url, key=found.key or "any", model=model)
+        )
+        return
+    if client in RECIPES:
+        provider = provider_entry(settings, found)["models"]["providers"][PROVIDER]
+        model = provider["models"][0]
+        shown = {"url": found.url, "key": found.key or "any", "model": model["id"]}
+        typer.echo(RECIPES[client].format(context=model.get("contextWindow", 32768), **shown), nl=False)
         return
     if client not in CLIENTS:
+        names = ", ".join((*CLIENTS, *RECIPES))
         raise ConfigError(
-            f"{client} is none of {', '.join(CLIENTS)}; openclaw-rl connect without a name says how to connect any "
-            "client"
+            f"{client} is none of {names}; openclaw-rl connect without a name says how to connect any client"
         )
     known = CLIENTS[client]
     target = ConfigFile(Path(config) if config else known.file(os.environ))

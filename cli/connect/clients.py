@@ -202,6 +202,58 @@ def _nanobot(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
     return wanted
 
 
+def _claude_code(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
+    """The variables that Claude Code sets for itself. It knows the limits of its own models only, so the policy is
+    named, with its context.
+    """
+    values = {"ANTHROPIC_BASE_URL": offer.url, "ANTHROPIC_AUTH_TOKEN": offer.key, "ANTHROPIC_MODEL": offer.model["id"]}
+    if "contextWindow" in offer.model:
+        values["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(offer.model["contextWindow"])
+    wanted = Wanted(values={("env", name): value for name, value in values.items()})
+    if _get(config, "model"):
+        wanted.notes.append("ANTHROPIC_MODEL is used instead of the model of this file")
+    return wanted
+
+
+def _opencode(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
+    model = offer.model
+    entry: dict[str, Any] = {"name": model["name"]}
+    if "contextWindow" in model:
+        entry["limit"] = {"context": model["contextWindow"], "output": model["maxTokens"]}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "openclaw-rl",
+        "options": {"baseURL": f"{offer.url}/v1", "apiKey": offer.key},
+        "models": {model["id"]: entry},
+    }
+    wanted = Wanted()
+    _add_entry(wanted, config, ("provider", PROVIDER), provider, keep=("name",))
+    wanted.values["model",] = f"{PROVIDER}/{model['id']}"
+    return wanted
+
+
+def _opencode_file(environ: Mapping[str, str]) -> Path:
+    if environ.get("OPENCODE_CONFIG"):
+        return Path(environ["OPENCODE_CONFIG"])
+    folder = Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "opencode"
+    files = [folder / name for name in ("opencode.jsonc", "opencode.json", "config.json")]
+    return next(filter(os.path.exists, files), folder / "opencode.json")
+
+
+def _qwen_code(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
+    """The OpenAI-compatible connection and its model."""
+    auth = ("security", "auth")
+    values: dict[Place, Any] = {
+        (*auth, "selectedType"): "openai",
+        (*auth, "baseUrl"): f"{offer.url}/v1",
+        (*auth, "apiKey"): offer.key,
+        ("model", "name"): offer.model["id"],
+    }
+    if "contextWindow" in offer.model:
+        values["model", "generationConfig", "contextWindowSize"] = offer.model["contextWindow"]
+    return Wanted(values=values)
+
+
 def _add_entry(
     wanted: Wanted, config: Mapping[str, Any], place: Place, entry: Mapping[str, Any], *, keep: Sequence[str] = ()
 ) -> None:
@@ -265,5 +317,20 @@ CLIENTS = {
         file=lambda environ: Path("~/.nanobot/config.json"),
         wanted=_nanobot,
         afterwards="Start nanobot again (nanobot agent, nanobot gateway) and talk to it as always.",
+    ),
+    "claude-code": Client(
+        file=lambda environ: Path(environ.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "settings.json",
+        wanted=_claude_code,
+        afterwards="Start claude again and talk to it as always.",
+    ),
+    "opencode": Client(
+        file=_opencode_file,
+        wanted=_opencode,
+        afterwards="Start opencode again and talk to it as always.",
+    ),
+    "qwen-code": Client(
+        file=lambda environ: Path("~/.qwen/settings.json"),
+        wanted=_qwen_code,
+        afterwards="Start qwen again and talk to it as always. Variables OPENAI_… in its environment come first.",
     ),
 }

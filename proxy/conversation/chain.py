@@ -23,10 +23,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from cachetools import LRUCache
 
-from openclaw_rl.proxy.conversation.claude_code import CONTINUED
-from openclaw_rl.proxy.conversation.openclaw import COMPACTED
+from openclaw_rl.proxy.conversation.compacted import replaces_history
 from openclaw_rl.proxy.conversation.speaker import Speech, command_score, read_user
-from openclaw_rl.shared.messages.equality import call_key, calls_json, message_key, without_reasoning
+from openclaw_rl.shared.messages.equality import call_key, calls_json, message_key, squeezed, without_reasoning
 from openclaw_rl.shared.messages.images import comparable
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message, Role
@@ -34,7 +33,6 @@ from openclaw_rl.shared.records import Message, Role
 ROOT = bytes(16)
 _PASSING = ("context", "announcement")
 """Speakers whose messages OpenClaw does not keep in its history."""
-_SPACE = b" \t\n\r\v\f"
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
 _NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
 
@@ -52,7 +50,8 @@ _MESSAGE_BYTES = 1000  # weight of a message and its step, without the text
 
 class ChainStep(msgspec.Struct, frozen=True):
     """One message of a history: the chain's digest after it (`key`), its own digest or that of the run that it ends
-    (`part`), whether the chain skips it, and its `speech` if it has the user's role.
+    (`part`), whether the chain skips it, its `speech` if it has the user's role, and the ids of the calls that it makes
+    or answers.
     """
 
     key: bytes
@@ -61,6 +60,7 @@ class ChainStep(msgspec.Struct, frozen=True):
     skipped: bool
     text: str
     speech: Speech | None = None
+    call_ids: tuple[str, ...] = ()
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -102,11 +102,16 @@ class Chain:
         return [step.speech for step in self.steps if step.speech is not None]
 
     @property
-    def compacted(self) -> bool:
-        """True if the history says that its beginning was replaced by a summary."""
-        return any(
-            speech.speaker == "notice" and speech.text.startswith((COMPACTED, CONTINUED)) for speech in self.speeches
+    def compacted_at(self) -> int | None:
+        """The index of the last message that says that a summary stands in place of the history before it."""
+        last = max((index for index, step in enumerate(self.steps) if step.speech is not None), default=-1)
+        found = (
+            index
+            for index in range(len(self.steps) - 1, -1, -1)
+            if self.steps[index].role in ("user", "system")
+            and replaces_history(self.steps[index].text, last=index >= last)
         )
+        return next(found, None)
 
     @property
     def answers_feedback(self) -> bool:
@@ -155,16 +160,33 @@ class Chain:
         """Number of characters up to the step at `index`, without skipped steps."""
         return sum(len(step.text) for step in self.steps[: index + 1] if not step.skipped)
 
-    def keys_before(self, index: int) -> set[bytes]:
-        """The digests that a request must have had for its answer to end at the assistant's step at `index`."""
-        found: set[bytes] = set()
+    def answered_texts(self, index: int) -> dict[bytes, str]:
+        """The digests that a request must have had for its answer to end at the assistant's step at `index`, each with
+        the text from there to that step.
+        """
+        found: dict[bytes, str] = {}
+        text = self.steps[index].text
         for step in reversed(self.steps[:index]):
             if step.skipped:
                 continue
-            found.add(step.key)
+            found[step.key] = text
             if step.role != "assistant":
                 break
+            text = f"{step.text}\n{text}"
         return found
+
+    def loop(self) -> list[ChainStep]:
+        """The tool loop at the end of the history, with the step that it began after; empty without one."""
+        steps = [step for step in self.steps if not step.skipped]
+        if not steps or steps[-1].role != "tool":
+            return []
+        start = max((index for index, step in enumerate(steps) if step.role == "user"), default=0)
+        return steps[start:]
+
+    def asked_words(self, index: int | None) -> str:
+        """The last words in the user's role before the step at `index`, or at the end of the history."""
+        users = (step.text for step in reversed(self.steps[:index]) if step.role == "user" and not step.skipped)
+        return next(users, "")
 
     def places(self) -> list[Place]:
         """Every place in the history that can be the end of an answer of ours, deepest first.
@@ -230,7 +252,7 @@ class Chain:
             calls = message.get("tool_calls") or ()
             if not calls and not text.strip():
                 return ChainStep(self.request_key, b"", role, True, text)
-            return self._extend_run(role, text, map(call_key, calls), None)
+            return self._extend_run(role, text, map(call_key, calls), None, tuple(call["id"] for call in calls))
         if role == "user":
             speech = read_user(message)
             parts = () if isinstance(message["content"], str) else message["content"]
@@ -241,16 +263,18 @@ class Chain:
         part = message_key(message)
         self.request_key = _digest(self.request_key + part)
         self._run = None
-        return ChainStep(self.request_key, part, role, False, text)
+        return ChainStep(self.request_key, part, role, False, text, None, (message.get("tool_call_id") or "",))
 
-    def _extend_run(self, role: str, text: str, others: Iterable[bytes], speech: Speech | None) -> ChainStep:
+    def _extend_run(
+        self, role: str, text: str, others: Iterable[bytes], speech: Speech | None, ids: tuple[str, ...] = ()
+    ) -> ChainStep:
         self._base = self._base_of(role)
         if self._run is None or self._run.role != role:
             self._run = _Run(role)
         self._run.add(text, others)
         part = self._run.digest()
         self.request_key = _digest(self._base + part)
-        return ChainStep(self.request_key, part, role, False, text, speech)
+        return ChainStep(self.request_key, part, role, False, text, speech, ids)
 
     def _base_of(self, role: str) -> bytes:
         """The digest before the run that a message of this role joins or begins."""
@@ -267,7 +291,7 @@ class Chain:
         return run
 
     def _exchange(self, index: int, answer: bytes) -> bytes:
-        parts = [_digest(_squeezed(step.text)) if step.role == "user" else step.part for step in self._asked(index)]
+        parts = [_digest(squeezed(step.text)) if step.role == "user" else step.part for step in self._asked(index)]
         return _digest(b"".join([answer, *parts])) if parts else b""
 
     def _asked(self, index: int) -> list[ChainStep]:
@@ -351,7 +375,7 @@ class _Run:
         self._others: hashlib.blake2b | None = None  # until there are any
 
     def add(self, text: str, others: Iterable[bytes]) -> None:
-        self._texts.update(_squeezed(text))
+        self._texts.update(squeezed(text))
         for other in others:
             if self._others is None:
                 self._others = hashlib.blake2b(digest_size=16)
@@ -364,11 +388,6 @@ class _Run:
 
     def digest(self) -> bytes:
         return _digest(self._texts.digest() + (self._others.digest() if self._others else _NO_OTHERS))
-
-
-def _squeezed(text: str) -> bytes:
-    """The text without its white space."""
-    return text.strip().encode().translate(None, _SPACE)
 
 
 def _digest(data: bytes) -> bytes:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from openclaw_rl.proxy.conversation.chain import Chain, Place
+from openclaw_rl.proxy.conversation.changed_answers import CERTAIN, ChangedAnswers, FoundAnswer
 from openclaw_rl.proxy.conversation.session_id import is_fresh
 from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef
@@ -37,21 +38,25 @@ FOUND_DROPPED = "its client left that turn's answer out and sent a text in its s
 
 _DEEPEST = 16
 """Answers that are looked for in a history that was cut short."""
-_CERTAIN = 200
-"""Characters that are enough to tell whose history it is."""
 
 
 class Parent(msgspec.Struct, frozen=True):
     """The turn that a request continues, and the `index` of the step of its history where that turn's answer ends.
 
-    `reason` says why there is none, or how it was found if not by the whole history. `dropped`: the client left its
-    answer out.
+    `reason` says why there is none, or how it was found if not by the whole history. New words come after the step at
+    `words`. `dropped`: the client left its answer out.
     """
 
     ref: TurnRef | None
     reason: str
     index: int = -1
+    words: int = -1
     dropped: bool = False
+
+    @classmethod
+    def at(cls, ref: TurnRef, reason: str, index: int, *, dropped: bool = False) -> Parent:
+        """A parent whose answer ends at the step at `index`, with new words right after it."""
+        return cls(ref, reason, index, index, dropped)
 
 
 class ParentSearch:
@@ -70,24 +75,44 @@ class ParentSearch:
     async def find(self) -> Parent:
         """Raises `JournalError`."""
         places = self._places
-        if not places:
-            return Parent(None, COMPACTED if self._chain.compacted else BEGINS)
         depth, parent = self._exact(certain=True)
         if depth == 0 and parent is not None:
             return parent
         keys = [place.key for place in places[:depth]]
         asked = [place.key for place in places[:depth] if not place.answered]
         self._learn(
-            await self._journal.find_turns("answer_key", keys, self._session_id),
+            await self._journal.find_turns("answer_key", keys, self._session_id) if keys else {},
             await self._journal.find_turns("request_key", asked, self._session_id) if asked else {},
         )
         depth, parent = self._exact()
         unknown = [place for place in places[:depth] if place.answered and not self._answers[place.key]]
+        deeper, reason = await self._changed_answers(unknown[:_DEEPEST], parent)
+        return deeper or parent or Parent(None, reason or self._why_none())
+
+    async def _changed_answers(self, unknown: Sequence[Place], parent: Parent | None) -> tuple[Parent | None, str]:
+        """The parent among answers after the one that is known by the whole history, or why it is none of those."""
+        after = parent.index if parent is not None else -1
+        changed = ChangedAnswers(self._chain, self._session_id, self._may_continue, self._journal)
+        found: list[FoundAnswer | Parent | None] = [await changed.by_call(after)]
         reason = ""
         if unknown:
-            deeper, reason = await self._by_exchange(unknown[:_DEEPEST], parent)
-            parent = deeper or parent
-        return parent or Parent(None, reason or self._why_none())
+            exchange, reason = await self._by_exchange(unknown, parent)
+            keys = [key for place in unknown for key in self._chain.answered_texts(place.index)]
+            self._learn({}, await self._journal.find_turns("request_key", keys, self._session_id))
+            session_id = self._session_id or (parent.ref.session_id if parent is not None and parent.ref else "")
+            found += [
+                exchange,
+                await changed.by_request(unknown, self._requests_at),
+                await changed.by_words(unknown, session_id, self._changed),
+            ]
+        if parent is None and not any(found):
+            found.append(await changed.by_summary())
+        before = parent.ref.arrived if parent is not None and parent.ref is not None else 0.0
+        found = [one for one in found if one is not None and one.ref is not None and one.ref.arrived > before]
+        best = max((one for one in found if one is not None), key=lambda one: one.index, default=None)
+        if isinstance(best, FoundAnswer):
+            return Parent(best.ref, best.reason, best.index, best.words), ""
+        return best, reason
 
     def _learn(self, answers: Mapping[bytes, Sequence[TurnRef]], requests: Mapping[bytes, Sequence[TurnRef]]) -> None:
         """Add turns from the journal."""
@@ -108,9 +133,9 @@ class ParentSearch:
             answered = answered or place.answered
             left_out = None if own or certain or answered else self._left_out(place)
             if left_out is not None and (not refs or left_out.session_id == self._session_id):
-                return depth, Parent(left_out, FOUND_DROPPED, place.index, dropped=True)
+                return depth, Parent.at(left_out, FOUND_DROPPED, place.index, dropped=True)
             if refs and (own or not certain or not self._session_id):
-                return depth, Parent(_choose(refs, self._session_id), "", place.index)
+                return depth, Parent.at(_choose(refs, self._session_id), "", place.index)
         return len(self._places), None
 
     def _may_continue(self, ref: TurnRef) -> bool:
@@ -128,7 +153,7 @@ class ParentSearch:
             for ref in self._requests_at(place.key)
             if ref.kind == self._kind and self._session_id in ("", ref.session_id)
         ]
-        if len(tries) != 1 or self._chain.size(place.index) < _CERTAIN:
+        if len(tries) != 1 or self._chain.size(place.index) < CERTAIN:
             return None
         return tries[0] if tries[0].status == "complete" else None
 
@@ -158,12 +183,12 @@ class ParentSearch:
             ref = _choose(own, session_id)
             later = before is None or ref.arrived > before.arrived
             if later and not await self._changed(place, session_id):
-                return Parent(ref, FOUND_BY_EXCHANGE, place.index), ""
+                return Parent.at(ref, FOUND_BY_EXCHANGE, place.index), ""
         return None, AMBIGUOUS
 
     async def _changed(self, place: Place, session_id: str) -> bool:
         """True if the history before this answer was a request of the session, which had another answer then."""
-        keys = list(self._chain.keys_before(place.index))
+        keys = list(self._chain.answered_texts(place.index))
         self._learn({}, await self._journal.find_turns("request_key", keys, session_id))
         return any(ref.session_id == session_id for key in keys for ref in self._requests_at(key))
 
@@ -171,7 +196,7 @@ class ParentSearch:
         known = [ref for refs in self._answers.values() for ref in refs]
         if any(ref.kind == "main" or self._kind == "side" for ref in known):
             return ELSEWHERE
-        if self._chain.compacted:
+        if self._chain.compacted_at is not None:
             return COMPACTED
         answered = [place for place in self._places if place.answered]
         if not answered:
@@ -179,7 +204,7 @@ class ParentSearch:
         if known:
             return SIDE
         for place in answered if self._session_id else ():
-            asked = [ref for key in self._chain.keys_before(place.index) for ref in self._requests_at(key)]
+            asked = [ref for key in self._chain.answered_texts(place.index) for ref in self._requests_at(key)]
             if any(ref.session_id == self._session_id and self._may_continue(ref) for ref in asked):
                 return CHANGED
         return UNKNOWN
@@ -195,7 +220,7 @@ def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -
         return ""
     only = sessions.pop()
     matched = [place for place, refs in candidates.items() if any(ref.session_id == only for ref in refs)]
-    return only if sum(chain.exchange_size(place.index) for place in matched) >= _CERTAIN else ""
+    return only if sum(chain.exchange_size(place.index) for place in matched) >= CERTAIN else ""
 
 
 def _merged(refs: Sequence[TurnRef], others: Sequence[TurnRef]) -> list[TurnRef]:

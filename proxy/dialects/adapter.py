@@ -24,12 +24,20 @@ import httpx
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from openclaw_rl.proxy.dialects.compaction import COMPACT_PATH, is_triggered
 from openclaw_rl.proxy.dialects.dialect import Dialect, DialectWriter
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.fallback import answer_by_other
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, OTHER_PATH, READY
 from openclaw_rl.proxy.dialects.messages import MESSAGES
-from openclaw_rl.proxy.dialects.responses import RESPONSES, continued, previous_turn, unknown_previous
+from openclaw_rl.proxy.dialects.responses import COMPACTION, RESPONSES
+from openclaw_rl.proxy.dialects.responses_history import (
+    continued,
+    previous_turn,
+    referenced_turns,
+    unknown_previous,
+    with_items,
+)
 from openclaw_rl.proxy.http.body import Disconnected, answer_unless_gone, read_body, read_headers, send_response
 from openclaw_rl.proxy.http.errors import internal_error
 from openclaw_rl.proxy.http.json import decode_object, json_response
@@ -45,8 +53,14 @@ log = logging.getLogger(__name__)
 
 LOADING_PRIORITY = 10  # a tenth of a chat's share of the CPU, where they compete
 GRACE_SECONDS = 3
+LOOK_UPS = 4
+"""Turns that are looked up at once for a request."""
 
-DIALECTS: Mapping[str, Dialect] = {"/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
+DIALECTS: Mapping[str, Dialect] = {
+    "/v1/responses": RESPONSES,
+    COMPACT_PATH: COMPACTION,
+    "/v1/messages": MESSAGES,
+}
 COUNTING = {"/v1/responses/input_tokens": "/v1/responses", "/v1/messages/count_tokens": "/v1/messages"}
 _NOT_FORWARDED = frozenset(
     (
@@ -94,8 +108,10 @@ class _DialectExchange:
         """Answer the request, in one piece, as a stream or with an error."""
         try:
             body = decode_object(data)
-            if self._dialect is RESPONSES:
+            if self._dialect is not MESSAGES:
                 body = await self._with_history(body)
+            if self._dialect is RESPONSES and is_triggered(body):
+                self._dialect = COMPACTION
             await self._answer(body)
         except RequestError as error:
             await self._fail(error)
@@ -106,17 +122,36 @@ class _DialectExchange:
             await self._fail(internal_error())
 
     async def _with_history(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The body with the conversation that `previous_response_id` names, out of the proxy's journal."""
-        turn_id = previous_turn(body)
-        if turn_id is None:
+        """The body with what it only names, out of the proxy's journal: single items, and the conversation that
+        `previous_response_id` continues.
+        """
+        referenced, previous = referenced_turns(body), previous_turn(body)
+        if not referenced and previous is None:
             return body
-        async with httpx.AsyncClient(verify=tls(), timeout=30.0) as client:
-            response = await client.get(f"{self._url}/rl/turns/{turn_id}", headers=self._forwarded)
-        if response.status_code == 404:
+        limits = httpx.Limits(max_connections=LOOK_UPS)
+        async with httpx.AsyncClient(verify=tls(), timeout=30.0, limits=limits) as client:
+            if referenced:
+                found = await asyncio.gather(*(self._look_up(client, f"{one}/answer") for one in referenced))
+                answers = {
+                    one: shown["answer"] if shown else None for one, shown in zip(referenced, found, strict=True)
+                }
+                body = with_items(body, answers)
+            if previous is None:
+                return body
+            shown = await self._look_up(client, previous)
+        if shown is None:
             raise unknown_previous(body["previous_response_id"])
+        return continued(body, shown["turn"])
+
+    async def _look_up(self, client: httpx.AsyncClient, turn: str) -> dict[str, Any] | None:
+        """A route about a turn, as the proxy answers it; `None` if it has no such turn."""
+        response = await client.get(f"{self._url}/rl/turns/{turn}", headers=self._forwarded)
+        if response.status_code == 404:
+            return None
         if response.status_code != 200:
             raise NotFound(f"The previous response cannot be read: {response.text[:300]}", status=response.status_code)
-        return continued(body, response.json()["turn"])
+        shown: dict[str, Any] = response.json()
+        return shown
 
     async def _answer(self, body: Mapping[str, Any]) -> None:
         request = self._dialect.read(body)
@@ -131,7 +166,7 @@ class _DialectExchange:
         if self._counting:
             response = json_response({"object": "response.input_tokens", "input_tokens": call.input_tokens})
         else:
-            response = json_response(writer.whole(result), headers=call.response_headers)
+            response = json_response(writer.whole(result), headers={**call.response_headers, **writer.headers})
         await send_response(response, self._send)
 
     @contextlib.asynccontextmanager
@@ -205,7 +240,8 @@ class _DialectExchange:
 
     def _begun_stream(self, call: LiteLLMCall) -> EventStream:
         if self._stream is None:
-            headers = [(name.encode(), value.encode("latin-1")) for name, value in call.response_headers.items()]
+            shown = {**call.response_headers, **(self._writer.headers if self._writer is not None else {})}
+            headers = [(name.encode(), value.encode("latin-1")) for name, value in shown.items()]
             self._stream = EventStream(self._send, headers)
         return self._stream
 

@@ -6,15 +6,20 @@ A new dialect is a module next to this one. `adapter.DIALECTS` and `routes.diale
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
+from openclaw_rl.proxy.dialects.headers import LEFT_OUT_HEADER
+from openclaw_rl.proxy.http.errors import VISIBLE
 from openclaw_rl.shared.errors import BadRequest, RequestError
 from openclaw_rl.shared.litellm.call import CHAT_MODEL, LiteLLMCall
 from openclaw_rl.shared.litellm.callback import PROVIDER
 
+_LONGEST_HEADER = 300
+_SHOWN = 10
 MODEL = f"{PROVIDER}/{CHAT_MODEL}"
 """The model for LiteLLM. The client's goes separately: LiteLLM fails at a model that has its provider's name."""
 
@@ -34,6 +39,11 @@ class DialectWriter(ABC):
         self._body = body
         self._call = call
         self.ended = False
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Response headers of the dialect's own."""
+        return {}
 
     @abstractmethod
     def event(self, event: Any) -> bytes:
@@ -109,6 +119,20 @@ def check_tools(tools: Any, kinds: Container[str | None], schema: str, schema_ty
         require(bool(tool.get("name")), f"{where}.name is missing.", f"{where}.name")
         check_fields(tool, where, str, "name")
         check_fields(tool, where, schema_type, schema)
+
+
+def left_out_header(kinds: Sequence[str]) -> dict[str, str]:
+    """The response header that names the tools that were not offered; none where all were."""
+    named = ", ".join(dict.fromkeys(kinds))
+    return {LEFT_OUT_HEADER: quote(named[:_LONGEST_HEADER], safe=VISIBLE)} if named else {}
+
+
+def forced_server_tool(kinds: Sequence[str]) -> str:
+    """The message for a call that is forced where a tool that is left out might be the one that is wanted."""
+    return (
+        f"tool_choice forces a call, but {', '.join(kinds[:_SHOWN])} would run on the server, and only tools of the "
+        "client are available: leave it out, or let the model choose."
+    )
 
 
 def event_bytes(content: Mapping[str, Any]) -> bytes:

@@ -6,6 +6,10 @@ import re
 
 TURN_HEADER = "x-openclaw-rl-turn"
 PROMPT_HEADER = "x-openclaw-rl-prompt-tokens"
+KEPT_HEADER = "x-openclaw-rl-kept"
+"""Says that a turn is recorded: its answer can be named by its id."""
+LEFT_OUT_HEADER = "x-openclaw-rl-tools-left-out"
+"""The types of the tools that were not offered to the policy, as they would run on a server."""
 CHAT_HEADER = "x-openclaw-rl-chat"
 """The address of the chat route, from the proxy to the adapter process."""
 MARK_HEADER = "x-openclaw-rl-dialect"

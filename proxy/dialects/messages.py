@@ -16,6 +16,8 @@ from openclaw_rl.proxy.dialects.dialect import (
     check_tools,
     copied,
     event_bytes,
+    forced_server_tool,
+    left_out_header,
     listed,
     refuse,
     require,
@@ -38,6 +40,7 @@ _TEXTS = {
     "tool_result": ("tool_use_id",),
     "tool_use": ("id", "name"),
 }
+_CLIENT_TOOLS = (None, "custom")
 _CHOICES = ("auto", "any", "tool", "none")
 
 
@@ -51,13 +54,16 @@ def read_messages(body: Mapping[str, Any]) -> AdapterArguments:
         _check_content(body["system"], "system", "system")
         arguments["system"] = body["system"]
     extra = copied(body, "model", "max_tokens", "temperature", "top_p", "top_k", "metadata", stop_sequences="stop")
-    tools = body.get("tools")
+    tools, left_out = _offered(body)
+    choice = body.get("tool_choice")
+    forced = isinstance(choice, dict) and choice.get("type") in ("any", "tool")
+    require(not (left_out and forced), forced_server_tool(left_out), "tool_choice", "unsupported_value")
     if tools:
-        check_tools(tools, (None, "custom"), "input_schema", dict)
+        check_tools(tools, _CLIENT_TOOLS, "input_schema", dict)
         tools = [tool for tool in tools if not tool.get("defer_loading") or tool["name"] in loaded]
     if tools:
         arguments["tools"] = tools
-    choice = _tool_choice(body.get("tool_choice"), bool(tools))
+    choice = _tool_choice(choice, bool(tools))
     if choice is not None:
         arguments["tool_choice"] = choice
         extra["parallel_tool_calls"] = choice.get("disable_parallel_tool_use") is not True
@@ -67,6 +73,10 @@ def read_messages(body: Mapping[str, Any]) -> AdapterArguments:
 
 class MessagesWriter(DialectWriter):
     """Writes the events, or the one message, of an answer."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return left_out_header(_offered(self._body)[1])
 
     def event(self, event: Any) -> bytes:
         """LiteLLM gives bytes, one or more events at once."""
@@ -127,6 +137,13 @@ MESSAGES = Dialect(
     MessagesWriter,
     {"stop": "stop_sequences", "response_format": "output_config.format"},
 )
+
+
+def _offered(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The tools of the client, and the types of those that have no schema here, as a server knows them."""
+    tools = listed(body.get("tools") or [], "tools")
+    ours = [tool for tool in tools if tool.get("type") in _CLIENT_TOOLS]
+    return ours, [str(tool["type"]) for tool in tools if tool.get("type") not in _CLIENT_TOOLS]
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:

@@ -5,49 +5,58 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from openclaw_rl.proxy.dialects.compaction import (
+    compaction_item,
+    is_triggered,
+    kept_messages,
+    spelled_out,
+    summary_request,
+)
 from openclaw_rl.proxy.dialects.dialect import (
     MODEL,
     AdapterArguments,
     Dialect,
     DialectWriter,
     check_fields,
-    check_tools,
     copied,
     event_bytes,
+    left_out_header,
     listed,
     plain,
     refuse,
     require,
     streams,
 )
-from openclaw_rl.proxy.dialects.headers import TURN_HEADER, turn_digits
-from openclaw_rl.shared.errors import BadRequest, RequestError
-from openclaw_rl.shared.messages.equality import arguments_text
+from openclaw_rl.proxy.dialects.headers import KEPT_HEADER, TURN_HEADER, turn_digits
+from openclaw_rl.proxy.dialects.responses_history import ItemIds
+from openclaw_rl.proxy.dialects.responses_tools import ResponsesTools
+from openclaw_rl.shared.errors import RequestError
+from openclaw_rl.shared.litellm.call import LiteLLMCall
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
 )  # fmt: skip
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-_TOOLS = ("function", "custom")
+_RECORDS = (
+    "web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "mcp_list_tools",
+)  # fmt: skip
+"""Items that say what a server's tool did; they are left out, as these tools are."""
 _ROLES = ("user", "assistant", "system", "developer")
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 def read_responses(body: Mapping[str, Any]) -> AdapterArguments:
     """A request in OpenAI's newer dialect. Raises `BadRequest`."""
-    items = _input(body.get("input"))
+    tools = ResponsesTools(body)
+    items = _input(body.get("input"), tools)
     _refuse_unsupported(body)
     require(isinstance(body.get("instructions"), str | None), "instructions must be a string.", "instructions")
-    if body.get("tools") is not None:
-        check_tools(body["tools"], _TOOLS, "parameters", dict | None)
-    choice = _tool_choice(body.get("tool_choice"))
-    if choice not in (None, "auto", "none") and not body.get("tools"):
-        raise refuse("tool_choice wants a call, but the request has no tools.", "tool_choice")
-    arguments = {"model": MODEL, "input": items, **copied(body, "instructions", "tools"), "tool_choice": choice}
+    arguments = {"model": MODEL, "input": items, **copied(body, "instructions"), "tool_choice": tools.choice}
     names = ("model", "temperature", "top_p", "metadata", "user", "prompt_cache_key")
     extra = copied(body, *names, max_output_tokens="max_tokens")
-    if body.get("tools"):
+    if tools.offered:
+        arguments["tools"] = tools.offered
         extra |= copied(body, "parallel_tool_calls")
     extra |= _reasoning(body.get("reasoning")) | _format(body.get("text"))
     return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
@@ -58,21 +67,49 @@ class ResponsesWriter(DialectWriter):
 
     _number = 0
 
+    def __init__(self, body: Mapping[str, Any], call: LiteLLMCall) -> None:
+        super().__init__(body, call)
+        self._tools = ResponsesTools(body)
+        self._ids: ItemIds | None = None  # once the turn is known
+        self._done = 0  # items whose end has been written
+        self._held: dict[int, dict[str, Any]] = {}  # ends of later items
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return left_out_header(self._tools.left_out)
+
     def event(self, event: Any) -> bytes:
         content: dict[str, Any] = plain(event)
         kind = str(content["type"])
         self.ended = self.ended or kind in _ENDS
+        index = content.get("output_index")
+        if "item" in content:
+            content["item"] = self._item(index or 0, content["item"])
+        if "item_id" in content and isinstance(index, int):
+            content["item_id"] = self._item_ids.known(index) or content["item_id"]
         if "response" in content:
             content["response"] = self._response(content["response"], ended=kind in _ENDS)
-        if "item" in content:
-            content["item"] = _item(content["item"])
         if kind in ("response.output_text.delta", "response.output_text.done"):
             content.setdefault("logprobs", [])
-        written = self._write(content)
+        if kind == "response.output_item.done" and isinstance(index, int):
+            return self._end_item(index, content)
+        written = b"".join(self._write(self._held.pop(later)) for later in sorted(self._held)) if self.ended else b""
+        written += self._write(content)
         if kind == "response.output_item.added" and content["item"]["type"] == "reasoning":
             added = {"item_id": content["item"]["id"], "output_index": content["output_index"], "summary_index": 0}
             part = {"type": "summary_text", "text": ""}
             written += self._write({"type": "response.reasoning_summary_part.added", **added, "part": part})
+        return written
+
+    def _end_item(self, index: int, content: dict[str, Any]) -> bytes:
+        """Write the ends of items in order: LiteLLM ends calls before the text that came first, and clients keep their
+        history in the order of the ends.
+        """
+        self._held[index] = content
+        written = b""
+        while self._done in self._held:
+            written += self._write(self._held.pop(self._done))
+            self._done += 1
         return written
 
     def failure(self, error: RequestError) -> bytes:
@@ -82,6 +119,20 @@ class ResponsesWriter(DialectWriter):
     def whole(self, result: Any) -> dict[str, Any]:
         return self._response(plain(result), ended=True)
 
+    @property
+    def _digits(self) -> str:
+        return turn_digits(self._call.response_headers.get(TURN_HEADER, ""))
+
+    @property
+    def _item_ids(self) -> ItemIds:
+        self._ids = self._ids or ItemIds(self._digits)
+        return self._ids
+
+    def _item(self, index: int, item: dict[str, Any]) -> dict[str, Any]:
+        """An output item with an id by which it can be found again."""
+        identity = self._item_ids.at(index, str(item.get("type")))
+        return {**self._tools.restore(_item(item)), "id": identity}
+
     def _write(self, content: dict[str, Any]) -> bytes:
         self._number += 1
         return event_bytes({**content, "sequence_number": self._number - 1})
@@ -90,7 +141,7 @@ class ResponsesWriter(DialectWriter):
         """LiteLLM's response with the client's fields, and those that only the proxy knows."""
         body = self._body
         return {
-            "id": "resp_" + turn_digits(self._call.response_headers.get(TURN_HEADER, "")),
+            "id": f"resp_{self._digits}",
             "object": "response",
             "created_at": int(made.get("created_at") or 0),
             "status": made.get("status") or "completed",
@@ -101,15 +152,15 @@ class ResponsesWriter(DialectWriter):
             "max_output_tokens": body.get("max_output_tokens"),
             "metadata": body.get("metadata") or {},
             "model": self._call.extra.get("model") or made.get("model"),
-            "output": [_item(item) for item in made.get("output") or ()],
+            "output": [self._item(index, item) for index, item in enumerate(made.get("output") or ())],
             "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
             "previous_response_id": body.get("previous_response_id"),
             "reasoning": {"effort": None, "summary": None, **(body.get("reasoning") or {})},
-            "store": body.get("store") is not False,
+            "store": body.get("store") is not False and KEPT_HEADER in self._call.response_headers,
             "temperature": body.get("temperature", 1.0),
             "text": body.get("text") or {"format": {"type": "text"}},
             "tool_choice": body.get("tool_choice") or "auto",
-            "tools": body.get("tools") or [],
+            "tools": [tool for tool in body.get("tools") or () if tool.get("type") not in self._tools.left_out],
             "top_p": body.get("top_p", 1.0),
             "truncation": body.get("truncation") or "disabled",
             "usage": _usage(self._call.usage) if ended else None,
@@ -117,12 +168,46 @@ class ResponsesWriter(DialectWriter):
         }
 
 
-RESPONSES = Dialect(
-    read_responses,
-    "aresponses",
-    ResponsesWriter,
-    {"max_tokens": "max_output_tokens", "messages": "input", "response_format": "text.format"},
-)
+class CompactionWriter(ResponsesWriter):
+    """Writes the summary that the policy made as a compaction: as one item of a stream, or as a compacted history."""
+
+    def event(self, event: Any) -> bytes:
+        content: dict[str, Any] = plain(event)
+        kind = str(content["type"])
+        if kind not in ("response.created", "response.in_progress", *_ENDS):
+            return b""
+        self.ended = self.ended or kind in _ENDS
+        made = content["response"]
+        compacted = self._compacted(made)
+        content["response"] = self._response({**made, "output": []}, ended=self.ended) | {"output": compacted}
+        written = b""
+        for number, item in enumerate(compacted):
+            for step in ("added", "done"):
+                written += self._write({"type": f"response.output_item.{step}", "output_index": number, "item": item})
+        return written + self._write(content)
+
+    def whole(self, result: Any) -> dict[str, Any]:
+        made = plain(result)
+        response = self._response({**made, "output": []}, ended=True)
+        if is_triggered(self._body):
+            return response | {"output": self._compacted(made)}
+        return {
+            "id": response["id"],
+            "object": "response.compaction",
+            "created_at": response["created_at"],
+            "output": [*kept_messages(self._body), *self._compacted(made)],
+            "usage": response["usage"],
+        }
+
+    def _compacted(self, made: Mapping[str, Any]) -> list[dict[str, Any]]:
+        items = [item for item in made.get("output") or () if item.get("type") == "message"]
+        text = "".join(part.get("text") or "" for item in items for part in item["content"])
+        return [compaction_item(self._digits, text)] if items else []
+
+
+_PARAMETERS = {"max_tokens": "max_output_tokens", "messages": "input", "response_format": "text.format"}
+RESPONSES = Dialect(read_responses, "aresponses", ResponsesWriter, _PARAMETERS)
+COMPACTION = Dialect(lambda body: read_responses(summary_request(body)), "aresponses", CompactionWriter, _PARAMETERS)
 
 
 def _item(item: dict[str, Any]) -> dict[str, Any]:
@@ -145,18 +230,16 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _input(value: Any) -> list[dict[str, Any]]:
+def _input(value: Any, tools: ResponsesTools) -> list[dict[str, Any]]:
     """The input as items. An output without its call is refused, since LiteLLM would invent the call."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
-    items = listed(value, "input")
+    items = [item for item in spelled_out(tools.flatten(listed(value, "input"))) if item.get("type") not in _RECORDS]
     require(bool(items), "input is empty: send a text or at least one item.", "input")
     called: set[str] = set()
     for index, item in enumerate(items):
         where = f"input[{index}]"
         kind = item.get("type") or "message"
-        if kind == "item_reference":
-            raise refuse(f"{where} refers to a stored item; send the item itself.", where, "unsupported_value")
         if kind not in _ITEMS:
             raise refuse(f"{where} has type {kind!r}; served are {', '.join(sorted(_ITEMS))}.", f"{where}.type")
         if kind == "message":
@@ -181,15 +264,6 @@ def _check_message(item: Mapping[str, Any], where: str) -> None:
             check_fields(part, at, str, "text")
         elif kind not in ("input_image", "refusal"):
             raise refuse(f"{at} has type {kind!r}, but the model takes no such input.", f"{at}.type")
-
-
-def _tool_choice(choice: Any) -> Any:
-    if choice is None or choice in ("auto", "none", "required"):
-        return choice
-    if isinstance(choice, dict) and choice.get("type") in _TOOLS and isinstance(choice.get("name"), str):
-        return choice
-    message = "tool_choice must be 'none', 'auto', 'required' or {'type': 'function', 'name': ...}."
-    raise refuse(message, "tool_choice", "unsupported_value")
 
 
 def _reasoning(value: Any) -> dict[str, Any]:
@@ -224,65 +298,3 @@ def _refuse_unsupported(body: Mapping[str, Any]) -> None:
     require(isinstance(include, list), "include must be an array.", "include")
     if "message.output_text.logprobs" in include:
         raise refuse("logprobs are not available here; ask /v1/chat/completions.", "include", "unsupported_value")
-
-
-def previous_turn(body: Mapping[str, Any]) -> str | None:
-    """The turn that `previous_response_id` names. Raises `BadRequest`."""
-    identity = body.get("previous_response_id")
-    if identity is None:
-        return None
-    if not isinstance(identity, str) or not identity.startswith("resp_"):
-        raise unknown_previous(identity)
-    return "turn_" + turn_digits(identity)
-
-
-def unknown_previous(identity: Any) -> BadRequest:
-    """The error for a previous response that is not kept here."""
-    return refuse(
-        f"Previous response with id {identity!r} not found: only recorded and complete answers can be continued by id. "
-        "Send the whole input instead.",
-        "previous_response_id",
-        "previous_response_not_found",
-    )
-
-
-def continued(body: Mapping[str, Any], turn: Mapping[str, Any]) -> dict[str, Any]:
-    """The body with the history of `turn` (as `/rl/turns/{id}` shows it) before its input.
-
-    New instructions replace the old ones, which stand first. Raises `BadRequest` where there is no answer to continue.
-    """
-    if turn.get("status") != "complete":
-        raise unknown_previous(body.get("previous_response_id"))
-    messages = list(turn["messages"])
-    if body.get("instructions") and messages and messages[0]["role"] == "system":
-        del messages[0]
-    items = [item for message in [*messages, turn["answer"]] for item in _items(message)]
-    new = body.get("input")
-    if isinstance(new, str):
-        new = [{"type": "message", "role": "user", "content": new}]
-    return {**body, "input": [*items, *listed(new, "input")]}
-
-
-def _items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A canonical message as input items."""
-    role, content = message["role"], message["content"]
-    if role == "tool":
-        output = content if isinstance(content, str) else [_part(part, "input") for part in content]
-        return [{"type": "function_call_output", "call_id": message.get("tool_call_id", ""), "output": output}]
-    items: list[dict[str, Any]] = []
-    if message.get("reasoning"):
-        items.append({"type": "reasoning", "summary": [{"type": "summary_text", "text": message["reasoning"]}]})
-    if content or role != "assistant":
-        kind = "output" if role == "assistant" else "input"
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        items.append({"type": "message", "role": role, "content": [_part(part, kind) for part in parts]})
-    for call in message.get("tool_calls") or ():
-        named = {"call_id": call["id"], "name": call["name"], "arguments": arguments_text(call)}
-        items.append({"type": "function_call", **named})
-    return items
-
-
-def _part(part: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    if part["type"] == "text":
-        return {"type": f"{kind}_text", "text": part["text"]}
-    return {"type": "input_image", "image_url": part["image_url"]["url"]}

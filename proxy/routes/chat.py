@@ -27,6 +27,7 @@ from openclaw_rl.proxy.chat.fallback_models import AnswerPlan
 from openclaw_rl.proxy.chat.prompt import without_prompt
 from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest, place
 from openclaw_rl.proxy.chat.turn import ChatTurn
+from openclaw_rl.proxy.dialects.headers import KEPT_HEADER
 from openclaw_rl.proxy.dialects.process import CHAT
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import disconnected, read_headers, receive_body, send_response
@@ -327,6 +328,8 @@ def _describe(turns: Sequence[ChatTurn]) -> dict[str, str]:
         "x-openclaw-rl-reason": request.classified.reason,
         "x-openclaw-rl-prompt-tokens": str(request.prompt.length),
     }
+    if request.tracked:
+        headers[KEPT_HEADER] = "true"
     if len(turns) > 1:
         headers[TURNS_HEADER] = ",".join(turn.turn_id for turn in turns)
     return headers

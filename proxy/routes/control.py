@@ -166,6 +166,15 @@ async def turn(request: Request) -> Response:
     return json_response(explained)
 
 
+async def turn_answer(request: Request) -> Response:
+    """The answer of a complete turn alone: history items that a client only names are read here."""
+    turn_id = _turn_id(request.path_params["turn_id"])
+    answer = await _service(request).journal.answer(turn_id)
+    if answer is None:
+        raise NotFound(f"There is no complete turn {turn_id!r}.", code="turn_not_found")
+    return json_response({"turn_id": turn_id, "answer": answer})
+
+
 async def versions(request: Request) -> Response:
     """Every version of the policy; `available`: it can be made live."""
     rows = await _service(request).journal.versions()
@@ -199,6 +208,7 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = 
     ("/sessions/{session_id:path}", "GET", session),
     ("/sessions/{session_id:path}", "DELETE", forget),
     ("/turns/{turn_id}", "GET", turn),
+    ("/turns/{turn_id}/answer", "GET", turn_answer),
     ("/versions", "GET", versions),
     ("/versions/{number}/promote", "POST", promote),
 )

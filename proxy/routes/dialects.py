@@ -7,12 +7,14 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from openclaw_rl.proxy.chat.parameters import read_thinking
 from openclaw_rl.proxy.chat.request import read_chat
+from openclaw_rl.proxy.dialects.compaction import COMPACT_PATH
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, MARK_HEADER
 from openclaw_rl.proxy.http import limits
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 ROUTES: Mapping[str, str] = {
     "/v1/responses": "responses",
     "/v1/responses/input_tokens": "responses",
+    COMPACT_PATH: "responses",
     "/v1/messages": "messages",
     "/v1/messages/count_tokens": "messages",
 }
@@ -87,6 +90,14 @@ class DialectRoute:
     async def _refuse(self, error: RequestError, send: Send) -> None:
         with contextlib.suppress(OSError):
             await send_response(dialect_response(self._path, error), send)
+
+
+async def refuse_websocket(request: Request) -> Response:
+    """Some clients of Responses try a WebSocket first. This status sends them to HTTP at once, without retries."""
+    if request.headers.get("upgrade", "").lower() != "websocket":
+        raise HTTPException(405, "Method Not Allowed", {"allow": "POST"})
+    message = "WebSockets are not supported: send requests by POST, the answer can be streamed."
+    raise RequestError(message, status=426, code="websocket_not_supported")
 
 
 async def count_tokens(request: Request) -> Response:

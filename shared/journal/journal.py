@@ -45,6 +45,7 @@ class Operations:
     record_turn = Operation(turns.record_turn, writes=True)
     count_traffic = Operation(turns.count_traffic, writes=True)
     turn = Operation(turns.find_turn)
+    answer = Operation(turns.find_answer)
 
     open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
     end_episode = Operation(episodes.end_episode, writes=True)
@@ -57,6 +58,8 @@ class Operations:
     session = Operation(episodes.session)
     sessions = Operation(episodes.sessions)
     find_turns = Operation(episodes.find_turns)
+    find_answers = Operation(episodes.find_answers)
+    side_turns = Operation(episodes.side_turns)
     last_main_turn = Operation(episodes.last_main_turn)
 
     settle = Operation(signals.settle, writes=True, lingers=True)

@@ -25,6 +25,8 @@ SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_
 FROM turns JOIN sessions ON sessions.id = turns.session
 """
 
+_RECENT = 10_000
+"""Turns among which recent side turns are looked for."""
 _OVERLAPPING = 64
 """Of so many turns that arrived last the one that was finished last is looked for."""
 
@@ -57,6 +59,7 @@ _STATES = (
 # Everything that hangs on a turn, in an order that foreign keys allow.
 _OF_A_TURN = (
     "contents",
+    "answer_marks",
     "turn_blobs",
     "next_states",
     "feedback",
@@ -186,7 +189,10 @@ def find_turns(
     """Turns by one of their keys: the newest `FOUND` of the named session, then the newest `FOUND` of all; keys that no
     turn has are left out.
     """
-    where = f"WHERE {by} = ?1 AND {by} != x''"
+    return _find(connection, f"WHERE {by} = ?1 AND {by} != x''", keys, session_id)
+
+
+def _find(connection: Connection, where: str, keys: Sequence[bytes], session_id: str) -> dict[bytes, list[TurnRef]]:
     ours = f"{where} AND session = (SELECT id FROM sessions WHERE session_id = ?2)"
     found = {}
     for key in dict.fromkeys(keys):
@@ -196,6 +202,22 @@ def find_turns(
         if refs:
             found[key] = refs
     return found
+
+
+def find_answers(connection: Connection, marks: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+    """Turns by the marks of their answers (`messages.equality.answer_marks`), as `find_turns` gives them."""
+    return _find(connection, "WHERE turns.id IN (SELECT turn FROM answer_marks WHERE mark = ?1)", marks, session_id)
+
+
+def side_turns(connection: Connection, limit: int, session_id: str = "") -> list[tuple[str, str]]:
+    """The latest complete side turns that continue another turn, of the named session or of all, and these turns."""
+    rows: list[tuple[str, str]] = connection.execute(
+        "SELECT turn_id, parent_turn_id FROM turns WHERE id > (SELECT max(id) FROM turns) - ?2 AND kind = 'side' "
+        "AND status = 'complete' AND parent_turn_id IS NOT NULL "
+        "AND (?3 = '' OR session = (SELECT id FROM sessions WHERE session_id = ?3)) ORDER BY id DESC LIMIT ?1",
+        (limit, _RECENT, session_id),
+    ).fetchall()
+    return rows
 
 
 def last_main_turn(

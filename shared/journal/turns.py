@@ -12,6 +12,7 @@ from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
+from openclaw_rl.shared.messages.equality import answer_marks
 from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
@@ -136,6 +137,8 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
         connection.execute("INSERT INTO quarantines (turn, reason, time) VALUES (?,?,?)", (row, untrainable, now()))
     elif turn.kind == "main" and turn.status == "complete" and response and not turn.sampling.imported:
         connection.execute("INSERT INTO audit_queue (turn) VALUES (?)", (row,))
+    marks = answer_marks(turn.answer) if turn.status == "complete" else []
+    connection.executemany("INSERT INTO answer_marks (mark, turn) VALUES (?,?)", [(mark, row) for mark in marks])
     count_traffic(connection, turn.kind, turn.kind_reason)
     connection.recent.put(turn.turn_id, Content([*digests, answer_digest], prompt + response))
     return True
@@ -156,6 +159,12 @@ def find_turn(connection: Connection, turn_id: str) -> Turn | None:
     """The turn as it was recorded: ids as `array('I')`, logprobs as `array('f')`, messages and tools as lists."""
     row = connection.value("SELECT id FROM turns WHERE turn_id = ?", turn_id)
     return None if row is None else read_turn(connection, row)
+
+
+def find_answer(connection: Connection, turn_id: str) -> dict[str, Any] | None:
+    """The answer of a complete turn as a canonical message, without reading the turn's history."""
+    found = connection.value("SELECT answer FROM turns WHERE turn_id = ? AND status = 'complete'", turn_id)
+    return None if found is None else _load(connection, found)
 
 
 def turn_row(connection: Connection, turn_id: str) -> int:

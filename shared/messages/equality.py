@@ -19,6 +19,9 @@ from openclaw_rl.shared.records import Message
 
 _MAX_DEPTH = 64
 _MAX_EXACT = 2**53  # beyond it JavaScript clients cannot tell two integers apart
+_SPACE = b" \t\n\r\v\f"
+_UNIQUE = 20
+"""Letters and digits of a tool call's id from which on no other call has it."""
 _REASONING_TAG = re.compile(r"<(/?)(?:[a-z]+:)?(?:think(?:ing)?|thought|reasoning)\b[^<>]*>", re.IGNORECASE)
 
 
@@ -69,6 +72,33 @@ def call_key(call: Mapping[str, Any]) -> bytes:
     """16 bytes that are equal exactly for tool calls with the same name and parsed arguments."""
     payload = msgspec.json.encode([call["name"], _comparable(_read(call["arguments"]))], order="sorted")
     return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def squeezed(text: str) -> bytes:
+    """The text without its white space."""
+    return text.strip().encode(errors="surrogatepass").translate(None, _SPACE)
+
+
+def call_mark(identity: str) -> bytes:
+    """16 bytes for the id of a tool call, the same after a client took characters out of it that are no letters or
+    digits; empty for an id that is too short to be the only one in the world.
+    """
+    plain = "".join(filter(str.isalnum, identity)).lower()
+    return hashlib.blake2b(plain.encode(), digest_size=16, person=b"call").digest() if len(plain) >= _UNIQUE else b""
+
+
+def text_mark(text: str) -> bytes:
+    """16 bytes for an answer's text without reasoning and white space; empty for an empty one."""
+    words = squeezed(without_reasoning(text))
+    return hashlib.blake2b(words, digest_size=16, person=b"text").digest() if words else b""
+
+
+def answer_marks(answer: Message) -> list[bytes]:
+    """The marks by which an answer is known again wherever it stands: of its text and of its calls' ids."""
+    content = answer.get("content") or ""
+    marks = [text_mark(content)] if isinstance(content, str) else []
+    marks += [call_mark(call["id"]) for call in answer.get("tool_calls") or ()]
+    return [mark for mark in dict.fromkeys(marks) if mark]
 
 
 def without_reasoning(text: str) -> str:

@@ -170,8 +170,10 @@ def test_errors_are_the_clients_own(openai_client: openai.OpenAI, captured: Capt
     with pytest.raises(openai.BadRequestError, match="no call with call_id"):
         output: Any = {"type": "function_call_output", "call_id": "call_x", "output": "?"}
         openai_client.responses.create(model="policy", input=[output])
-    with pytest.raises(openai.BadRequestError, match="run on the server"):
-        openai_client.responses.create(model="policy", input="Hello.", tools=[{"type": "web_search"}])
+    with pytest.raises(openai.BadRequestError, match="would run on the server"):
+        openai_client.responses.create(
+            model="policy", input="Hello.", tools=[{"type": "web_search"}], tool_choice="required"
+        )
     for more, param in (({"conversation": "conv_1"}, "conversation"), ({"tool_choice": "required"}, "tool_choice")):
         with pytest.raises(openai.BadRequestError) as unread:
             openai_client.responses.create(model="policy", input="Hello.", **more)  # type: ignore[call-overload]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.hints import HintMemory
+from openclaw_rl.learner.hints import UNRELATED, HintMemory
+from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
 from openclaw_rl.shared.engine.protocol import Scores
 from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
 from openclaw_rl.shared.journal import AsyncJournal
@@ -126,7 +127,8 @@ async def test_an_accepted_second_try_is_compared_as_an_answer_to_the_first_prom
     first = await world.judged(BOLD, -1.0, NO_BOLD)
     await world.judged(PLAIN, 1.0, before=first)
     assert await world.memory.standing() == [NO_BOLD]
-    assert list(first.prompt_ids) in world.engine.prompts, "the first prompt is asked"
+    asked = [list(prompt) for prompt in hinted_prompts(world.prompter, first, [NO_BOLD, UNRELATED])]
+    assert all(prompt in world.engine.prompts for prompt in asked), "the first prompt is asked"
     again = await world.judged(BOLD, -1.0, NO_BOLD)
     for _ in range(4):
         await world.judged(BOLD, 1.0, before=again)
@@ -170,4 +172,24 @@ async def test_an_engine_that_cannot_score_lets_all_stand_and_an_absent_one_is_w
     with pytest.raises(EngineError, match="away"):
         await world.memory.standing()
     world.engine.error = None
+    assert await world.memory.standing() == []
+
+
+async def test_a_base_that_finds_all_hinted_answers_less_likely_says_nothing_about_a_hint(world: MemoryWorld) -> None:
+    exact = world.engine.score
+
+    async def disturbed(prompt: Sequence[int], answer: Sequence[int], **options: Any) -> Scores:
+        """As a small chat model scores: any words after a question cost an answer 10 nats."""
+        scores = await exact(prompt, answer, **options)
+        question = world.prompter.render(ChatInput(messages=[{"role": "user", "content": QUESTION}])).ids()
+        cost = 0.0 if list(prompt) == list(question) else 10.0
+        return Scores([scores.logprobs[0] - cost, *scores.logprobs[1:]], 0)
+
+    world.engine.score = disturbed  # type: ignore[method-assign]
+    await world.judged(BOLD, -1.0, NO_BOLD)
+    for _ in range(8):
+        await world.judged(PLAIN, 1.0)
+    assert await world.memory.standing() == [NO_BOLD]
+    for _ in range(20):
+        await world.judged(BOLD, 1.0)
     assert await world.memory.standing() == []

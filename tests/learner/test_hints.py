@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from openclaw_rl.learner.hints import distinct, same
+from openclaw_rl.learner.hints import distinct, same, with_own
 
 
 def test_near_duplicates_are_one() -> None:
@@ -25,3 +25,10 @@ def test_only_the_last_ones_are_kept() -> None:
 
 def test_hints_of_little_words_are_still_distinct() -> None:
     assert distinct(["just to you", "or not", " "], 6) == ["just to you", "or not"]
+
+
+def test_a_turn_is_taught_its_own_hint_whatever_else_is_remembered() -> None:
+    assert with_own("shorter", [], 6) == ["shorter"], "nothing stands"
+    assert with_own("shorter", ["no bold", "no lists"], 1) == ["shorter"]
+    assert with_own("shorter", ["no bold", "no lists"], 2) == ["no lists", "shorter"]
+    assert with_own("No bold, please!", ["no bold", "no lists"], 6) == ["no lists", "No bold, please!"]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from openclaw_rl.proxy.conversation import parents
+from openclaw_rl.proxy.conversation import changed_answers, parents
 from openclaw_rl.proxy.conversation.session_id import is_fresh
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import Kind, NextState, TurnStatus
@@ -269,6 +269,22 @@ class World:
             source = next((one for one in known if one.turn_id == request.history[index].source), None)
             assert source or not self.asked_before(request, index, known), "an answer that the client changed"
             assert source is None or source is parent or same(source, parent) or not self.intact(request, index, source)
+        elif reason == changed_answers.BY_WORDS:
+            assert parent.answer is not None
+            index = max(
+                at for at, item in enumerate(request.history) if item.role == "assistant"
+                and "".join(item.text.split()) == "".join(parent.answer.text.split())
+            )  # fmt: skip
+            assert index > deepest, "a deeper answer is certain"
+            source = next((one for one in known if one.turn_id == request.history[index].source), None)
+            assert source or not self.asked_before(request, index, known), "an answer that the client changed"
+            assert source is None or source is parent or same(source, parent) or not self.intact(request, index, source)
+        elif reason == changed_answers.BY_REQUEST:
+            index = max(
+                at for at in range(len(request.history)) if request.history[at].role == "assistant"
+                and form(_asked(request.history, at)) == form(parent.history)
+            )  # fmt: skip
+            assert index > deepest and parent.answer is not None
         else:
             assert reason == ""
             assert any(index == deepest and one is parent for index, one in exact), "not the deepest, or not its answer"
@@ -284,8 +300,7 @@ class World:
 
     def asked_before(self, request: Request, index: int, known: Sequence[Request]) -> bool:
         """Return whether the session knows what was answered where the history has the answer at `index`."""
-        before = list(itertools.dropwhile(lambda item: item.role == "assistant", reversed(request.history[:index])))
-        asked = form(before[::-1])
+        asked = form(_asked(request.history, index))
         session_id = request.asked.placement.session_id
         return any(one.session[0] == session_id and form(one.history) == asked for one in known)
 
@@ -355,6 +370,11 @@ def _answer(number: int) -> tuple[str, tuple[tuple[str, str], ...]]:
     if text == "two calls":
         return "I look.", (read, ("exec", '{"command": "date"}'))
     return text, ()
+
+
+def _asked(history: Sequence[Item], index: int) -> list[Item]:
+    """The history before the run of answers that ends at `index`."""
+    return list(itertools.dropwhile(lambda item: item.role == "assistant", reversed(history[:index])))[::-1]
 
 
 def _results(history: Sequence[Item], number: int) -> list[Item]:

@@ -244,6 +244,55 @@ async def test_steps_that_fail_one_after_the_other_are_undone_to_the_bit(
         assert apart(one, other) == 0
 
 
+HALF_HOOK = """
+import torch
+from openclaw_rl.trainer_local.megatron import rank
+
+def half(settings, group, dtype, make=rank.RankWeights):
+    return make(settings, group, torch.bfloat16 if settings.learning.custom_loss else dtype)
+
+if rank.RankWeights.__name__ != "half":
+    rank.RankWeights = half
+
+def loss(tokens):
+    return tokens.logits.sum(-1)
+"""
+"""On every rank: trainers whose settings name it compute in bfloat16. Their recipes do not use the loss."""
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name == "data-parallel"])
+async def test_the_distributed_optimizer_in_bfloat16_keeps_weights_in_single_precision_and_resumes_exactly(
+    policy: Path, layout: str, tmp_path: Path
+) -> None:
+    hook = tmp_path / "half.py"
+    hook.write_text(HALF_HOOK)
+    recipe = RECIPE.replace(epsilon=1e-4)
+    chosen: dict[str, Any] = {"lora": False, "custom_loss": f"{hook}:loss", **LAYOUTS[layout]}
+    shared = settings(policy, distributed_optimizer=True, **chosen)
+    start = await after(create(settings(policy, **chosen)), tmp_path / "start")
+    plain = await after(create(settings(policy, **chosen)), tmp_path / "plain", batch(1), batch(11), recipe=recipe)
+    trainer = create(shared)
+    await trainer.step(batch(1), recipe)
+    checkpoint = await trainer.save(str(tmp_path / "1"))
+    ours = await after(trainer, tmp_path / "ours", batch(11), recipe=recipe)
+    for name, before in start["weights"].items():
+        moved = float((plain["weights"][name] - before).abs().mean())
+        differs = float((plain["weights"][name] - ours["weights"][name].float()).abs().mean())
+        rounding = float(before.abs().mean()) / 256
+        assert differs < 0.1 * moved + rounding, name
+
+    masters = [shard["master"] for shards in ours["optimizer"]["shards"] for shard in shards]
+    assert all(part.dtype == torch.float32 for part in masters)
+    assert any(not torch.equal(part, part.bfloat16().float()) for part in masters), "more than bfloat16 holds"
+    resumed = create(shared)
+    await resumed.restore(checkpoint.path)
+    again = await after(resumed, tmp_path / "again", batch(11), recipe=recipe)
+    assert apart(ours["weights"], again["weights"]) == 0
+    for mine, other in zip(ours["optimizer"]["shards"], again["optimizer"]["shards"], strict=True):
+        for one, two in zip(mine, other, strict=True):
+            assert all(torch.equal(value, two[name]) for name, value in one.items() if isinstance(value, Tensor))
+
+
 def states_of(optimizer: dict[str, Any]) -> list[dict[str, Tensor]]:
     """The tensors of an optimizer, by weight or by shard of one process."""
     held = list(optimizer["state"].values()) if "state" in optimizer else optimizer["shards"][0]

@@ -6,7 +6,10 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
+from openclaw_rl.trainer_local.prefix import branch_attention
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
+from openclaw_rl.trainer_local.prefix.tree import pack
 from openclaw_rl.trainer_local.training.batching import Row, row
 from tests.trainer_local.row_by_row import SHAPES, assert_same, one_by_one, together
 
@@ -27,8 +30,13 @@ LONG = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rows", [*SHAPES.values(), LONG], ids=[*SHAPES, "a branch under no mask"])
 @pytest.mark.parametrize("budget", [64, 100_000])
-def test_gradients_are_those_of_each_row_alone(rows: list[Row], dtype: torch.dtype, budget: int) -> None:
+@pytest.mark.parametrize("way", ["FlexAttention", "copies"])
+def test_gradients_are_those_of_each_row_alone(
+    rows: list[Row], dtype: torch.dtype, budget: int, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.manual_seed(0)
+    if way == "copies":
+        monkeypatch.setattr(branch_attention, "usable", lambda *_: False)
     config = Qwen3Config(
         vocab_size=48,
         hidden_size=128,
@@ -44,3 +52,25 @@ def test_gradients_are_those_of_each_row_alone(rows: list[Row], dtype: torch.dty
     assert sharing_of(model) == Sharing.TREES
     found = together(model, rows, budget=budget, share=Sharing.TREES)
     assert_same(found, one_by_one(model, rows), rounding=1e-3 if dtype == torch.float32 else 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 2, 64), (32, 8, 128)], ids=["small", "4B"])
+def test_branches_of_a_megatron_layer_are_those_of_copies(
+    dtype: torch.dtype, heads: int, groups: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert branch_attention.usable(torch.device("cuda", 0), dtype, heads, groups, width), "see the log"
+    (packed,) = pack(LONG, 100_000)
+    torch.manual_seed(0)
+    shapes = [(packed.tokens, 1, count, width) for count in (heads, groups, groups)]
+    inputs = [torch.randn(shape, device="cuda:0", dtype=dtype, requires_grad=True) for shape in shapes]
+    weight = torch.randn(packed.tokens, 1, heads * width, device="cuda:0", dtype=dtype)
+    found = []
+    for way in ("FlexAttention", "copies"):
+        if way == "copies":
+            monkeypatch.setattr(branch_attention, "usable", lambda *_: False)
+        output = PackedAttention(CurrentSequence(packed.runs))(*inputs)
+        found.append([output, *torch.autograd.grad(output, inputs, weight)])
+    rounding = 1e-3 if dtype == torch.float32 else 2e-2
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).abs().max()) <= rounding * float(other.abs().max())

@@ -13,6 +13,7 @@ from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 from openclaw_rl.trainer_local.embedded import attention
 from openclaw_rl.trainer_local.embedded.attention import PackedSpan
 from openclaw_rl.trainer_local.embedded.kv_pool import CachedRow, Pools
+from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
 
 log = logging.getLogger(__name__)
 AttentionInterface.register(attention.NAME, attention.packed_attention)
@@ -60,9 +61,10 @@ class Runner:
     def forward(self, model: PreTrainedModel, parts: Sequence[RowInput]) -> torch.Tensor:
         """Advance every row by its ids; returns float32 logits `[sum of keeps, vocabulary]` in the order of the
         parts."""
-        if self.packed:
-            return self._forward_packed(model, parts)
-        return torch.cat([self._forward_lone(model, part) for part in parts])
+        with attention_kernels(model.device):
+            if self.packed:
+                return self._forward_packed(model, parts)
+            return torch.cat([self._forward_lone(model, part) for part in parts])
 
     def _forward_packed(self, model: PreTrainedModel, parts: Sequence[RowInput]) -> torch.Tensor:
         device = model.device

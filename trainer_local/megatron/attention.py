@@ -3,7 +3,8 @@ the scores of all pairs of tokens.
 
 A packed sequence consists of runs, each of which sees slices before it, and itself causally (`prefix.tree.Run`).
 So each run is one call: queries of the run, keys and values of what it sees, causal from the lower right corner. No
-other score is computed, and on CUDA no mask is made.
+other score is computed, and on CUDA no mask is made. Branches are one call together where FlexAttention can be used
+(`prefix.branch_attention`); else each takes copies of the keys and values that it sees.
 """
 
 from __future__ import annotations
@@ -17,23 +18,39 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from openclaw_rl.trainer_local.prefix.branch_attention import BranchAttention
 from openclaw_rl.trainer_local.prefix.tree import Run
 
 
-class PackedAttention(torch.nn.Module):
-    """Replaces a layer's core attention: `partial(PackedAttention, runs)` takes what Megatron-core passes. `runs` are
-    those of the sequence that is in the model.
-    """
+class CurrentSequence:
+    """The packed sequence that is in the model, for all its layers."""
 
-    def __init__(self, runs: Sequence[Run], *, softmax_scale: float | None = None, **_: Any) -> None:
+    def __init__(self, runs: Sequence[Run] = ()) -> None:
+        self.put(runs)
+
+    def put(self, runs: Sequence[Run]) -> None:
+        """Let `runs` be in the model; without one, nothing is."""
+        self.runs, self.branches = tuple(runs), BranchAttention(runs, {})
+
+
+class PackedAttention(torch.nn.Module):
+    """Replaces a layer's core attention: `partial(PackedAttention, current)` takes what Megatron-core passes."""
+
+    def __init__(self, current: CurrentSequence, *, softmax_scale: float | None = None, **_: Any) -> None:
         super().__init__()
-        self._runs = runs
+        self._current = current
         self._scale = softmax_scale
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
         """Output `[N, 1, heads · d]` from queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]`."""
         queries, keys, values = (part.permute(1, 2, 0, 3) for part in (query, key, value))  # [1, heads, N, d]
-        parts = [self._attend(run, queries, keys, values) for run in self._runs]
+        runs, branches = self._current.runs, self._current.branches
+        of_branches = branches.attend(queries, [keys], [values], self._scale)
+        if of_branches is not None:
+            runs = tuple(run for run in runs if run.begin < branches.begin)
+        parts = [self._attend(run, queries, keys, values) for run in runs]
+        if of_branches is not None:
+            parts.append(of_branches)
         attended = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
         return attended.permute(2, 0, 1, 3).reshape(query.shape[0], 1, -1)
 

@@ -8,6 +8,7 @@ import torch
 
 from openclaw_rl.trainer_local.megatron.model import PackedModel
 from openclaw_rl.trainer_local.prefix.tree import Packed, apart, pack, passes
+from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
 from openclaw_rl.trainer_local.training.batching import Row
 from openclaw_rl.trainer_local.training.memory_limit import naming_pass
 from openclaw_rl.trainer_local.training.slices import AnswerStates, UseAnswers
@@ -31,7 +32,7 @@ def run_packed(
     that rows share is computed once. Passes of several rows have at most `most` tokens.
     """
     tokens = budget(rows, micro_batch_tokens, model.frequencies.device)
-    with torch.set_grad_enabled(backward):
+    with torch.set_grad_enabled(backward), attention_kernels(model.frequencies.device):
         for packed in plan(rows, tokens if most is None else min(tokens, most), merge=merge):
             mine = [rows[row] for row in packed.answers]
             with naming_pass(mine, packed.tokens, divisible=len(packed.runs) > 1), model.packing(packed):

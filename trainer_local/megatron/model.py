@@ -4,7 +4,7 @@ with experts the mixture of `trainer_local.megatron.experts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,12 +15,12 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
 
-from openclaw_rl.trainer_local.megatron.attention import PackedAttention
+from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, gather_parts
 from openclaw_rl.trainer_local.megatron.experts import Mixture
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.models.head_product import head_product
-from openclaw_rl.trainer_local.prefix.tree import Packed, Run
+from openclaw_rl.trainer_local.prefix.tree import Packed
 
 
 def configuration(shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, on_cpu: bool) -> TransformerConfig:
@@ -79,10 +79,10 @@ class PackedModel(torch.nn.Module):
     def __init__(self, shape: Shape, config: TransformerConfig) -> None:
         super().__init__()
         self.shape = shape
-        self._runs: list[Run] = []
+        self._current = CurrentSequence()
         self.gpt = GPTModel(
             config,
-            _layer(self._runs, shape),
+            _layer(self._current, shape),
             vocab_size=shape.padded(config.tensor_model_parallel_size),
             max_sequence_length=shape.context,
             position_embedding_type="rope",
@@ -114,11 +114,11 @@ class PackedModel(torch.nn.Module):
         """Have `packed` in the model while the block runs; its backward pass belongs inside, where layers may be
         recomputed.
         """
-        self._runs[:] = packed.runs
+        self._current.put(packed.runs)
         try:
             yield
         finally:
-            self._runs.clear()
+            self._current.put(())
 
     def hidden(self, packed: Packed) -> Tensor:
         """The last layer's output `[N, hidden]`, normalised; inside `packing`."""
@@ -143,10 +143,10 @@ class PackedModel(torch.nn.Module):
         return gather_parts(part, group)[:, : self.shape.vocabulary]
 
 
-def _layer(runs: Sequence[Run], shape: Shape) -> Any:
+def _layer(current: CurrentSequence, shape: Shape) -> Any:
     """Megatron-core's local layer with packed attention, and the experts where there are some."""
     spec = get_gpt_layer_local_spec(qk_layernorm=True, normalization="RMSNorm")
-    spec.submodules.self_attention.submodules.core_attention = partial(PackedAttention, runs)
+    spec.submodules.self_attention.submodules.core_attention = partial(PackedAttention, current)
     if shape.experts:
         spec.submodules.mlp = type("Mixture", (Mixture,), {"shape": shape})  # Megatron-core takes a class here
     return spec

@@ -4,10 +4,12 @@ It replaces a model's attention while a tree runs (Transformers' `AttentionInter
 gradient checkpointing, and computes with PyTorch's `scaled_dot_product_attention` on every device.
 
 - A trunk is ordinary causal attention, without a mask.
-- Branches attend to slices of the trunk's keys and values, a few at a time, under a mask of limited size (`Grain`); a
-  dense mask would be mostly empty. flex_attention needs a compiler and has no gradients on a CPU. Long branches on a
-  GPU are one causal call aligned at the bottom right, which needs no mask there.
-- The slices are copied again in the backward pass instead of kept, so a hundred branches hold the trunk once.
+- Branches are one call of FlexAttention where it can be used (`prefix.branch_attention`): it needs a compiler and has
+  no gradients on a CPU.
+- Else they attend to slices of the trunk's keys and values, a few at a time, under a mask of limited size (`Grain`); a
+  dense mask would be mostly empty. Long branches on a GPU are one causal call aligned at the bottom right, which needs
+  no mask there. The slices are copied again in the backward pass instead of kept, so a hundred branches hold the trunk
+  once.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from openclaw_rl.shared.errors import TrainerError
+from openclaw_rl.trainer_local.prefix.branch_attention import BranchAttention
 from openclaw_rl.trainer_local.prefix.tree import Packed, Run
 
 NAME = "prefix_tree"
@@ -105,10 +108,11 @@ class PrefixAttention:
         self._kept: dict[int, Layer] = {}
         self._keeping = keep
         self._runs = packed.runs
-        self._calls: list[_Call] = []
+        self._calls: dict[int, list[_Call]] = {}
         self._past = {
             number: past[number] for number in sorted({one.sequence for run in packed.runs for one in run.past})
         }
+        self._branches: BranchAttention | None = None
 
     def take_kept(self) -> dict[int, Layer]:
         """Keys and values by layer, once: layers that are recomputed in the backward pass add nothing."""
@@ -120,18 +124,19 @@ class PrefixAttention:
     ) -> Tensor:
         """Output `[1, heads, tokens, d]` of one layer."""
         layer = module.layer_idx
-        if not self._calls:
-            grain = ON_CPU if query.device.type == "cpu" else ON_GPU
-            self._calls = [_call(blocks, query, grain) for blocks in _merge_blocks(self._runs, grain)]
         if self._keeping:
             self._kept[layer] = key, value
+        past = [layers[layer] for layers in self._past.values()]
+        of_branches = None if dropout else self._attend_branches([*past, (key, value)], query, scaling)
+        end = query.shape[2] if of_branches is None else query.shape[2] - of_branches.shape[2]
+        calls = self._calls_until(end, query)
         parts: list[Tensor] = []
-        sizes = [call.end - call.begin for call in self._calls]
-        own = zip(query.split(sizes, 2), key.split(sizes, 2), value.split(sizes, 2), strict=True)
-        sources = {OWN: (key, value)} | {sequence: layers[layer] for sequence, layers in self._past.items()}
+        sizes = [*(call.end - call.begin for call in calls), query.shape[2] - end]
+        own = zip(*(part.split(sizes, 2)[: len(calls)] for part in (query, key, value)), strict=True)
+        sources = {OWN: (key, value)} | dict(zip(self._past, past, strict=True))
         flat = [part for pair in sources.values() for part in pair]
         plain = bool(dropout) or not torch.is_grad_enabled()
-        for masked, group in groupby(zip(self._calls, own, strict=True), lambda pair: pair[0].mask is not None):
+        for masked, group in groupby(zip(calls, own, strict=True), lambda pair: pair[0].mask is not None):
             if masked and not plain:
                 # Neighbors go together, so that gradients of keys and values are added up in one place.
                 parts.append(_Masked.apply([call for call, _ in group], list(sources), scaling, query, *flat))
@@ -142,7 +147,25 @@ class PrefixAttention:
                 else:
                     output, _ = sdpa_attention_forward(module, queries, keys, values, None, dropout, scaling)
                     parts.append(output.transpose(1, 2))
+        if of_branches is not None:
+            parts.append(of_branches)
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+    def _attend_branches(self, sources: Sequence[Layer], query: Tensor, scaling: float | None) -> Tensor | None:
+        """The branches' output by FlexAttention, from keys and values of the earlier sequences, then its own."""
+        keys, values = zip(*sources, strict=True)
+        if self._branches is None:
+            tokens = {number: key.shape[2] for number, key in zip(self._past, keys, strict=False)}
+            self._branches = BranchAttention(self._runs, tokens)
+        return self._branches.attend(query, keys, values, scaling)
+
+    def _calls_until(self, end: int, like: Tensor) -> list[_Call]:
+        """The calls for the tokens before `end`; made once for all layers."""
+        if end not in self._calls:
+            grain = ON_CPU if like.device.type == "cpu" else ON_GPU
+            runs = [run for run in self._runs if run.begin < end]
+            self._calls[end] = [_call(blocks, like, grain) for blocks in _merge_blocks(runs, grain)]
+        return self._calls[end]
 
 
 @contextmanager

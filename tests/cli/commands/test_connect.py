@@ -82,6 +82,12 @@ def test_without_a_name_it_says_how(connect: Callable[..., str], service: Proxy)
         connect("emacs")
 
 
+def test_for_a_file_that_is_no_json_it_prints_the_recipe(connect: Callable[..., str], service: Proxy) -> None:
+    recipe = connect("codex")
+    assert f'base_url = "{service.url}/v1"' in recipe and f"OPENCLAW_RL_API_KEY={service.key}" in recipe
+    assert 'wire_api = "responses"' in recipe
+
+
 @pytest.fixture
 def openclaw_file(tmp_path: Path) -> Path:
     path = tmp_path / ".openclaw" / "openclaw.json"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.cli.connect.clients import CLIENTS, ServiceAccess
+from openclaw_rl.cli.connect.recipes import RECIPES
 
 PROVIDER: dict[str, Any] = {
     "baseUrl": "http://u/v1",
@@ -207,3 +208,50 @@ def test_nanobot_is_spoken_to_in_the_spelling_of_its_file() -> None:
     old = {"model_presets": {}, "agents": {"defaults": {"model_preset": "mine"}}}
     values = wanted("nanobot", old)
     assert values["agents.defaults.model_preset"] == "clawrl" and "model_presets.clawrl" in values
+
+
+def test_claude_code_is_connected_by_its_variables() -> None:
+    values = wanted("claude-code", {"env": {"OTHER": "x"}, "permissions": {}})
+    assert values == {
+        "env.ANTHROPIC_BASE_URL": "http://u",
+        "env.ANTHROPIC_AUTH_TOKEN": "k",
+        "env.ANTHROPIC_MODEL": "policy",
+        "env.CLAUDE_CODE_MAX_CONTEXT_TOKENS": "4096",
+    }
+    assert "instead of the model" in CLIENTS["claude-code"].wanted({"model": "opus"}, OFFER).notes[0]
+
+
+def test_opencode_gets_a_provider_and_keeps_its_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = wanted("opencode", {"provider": {"other": {}}})
+    provider = values["provider.clawrl"]
+    assert values["model"] == "clawrl/policy"
+    assert provider["options"] == {"baseURL": "http://u/v1", "apiKey": "k"}
+    assert provider["models"]["policy"]["limit"] == {"context": 4096, "output": 512}
+    again = wanted("opencode", {"provider": {"clawrl": {**provider, "name": "mine", "timeout": 3}}})
+    assert "provider.clawrl" not in again and "provider.clawrl.name" not in again
+    monkeypatch.delenv("OPENCODE_CONFIG", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    file = CLIENTS["opencode"].file
+    assert file(os.environ) == home / ".config" / "opencode" / "opencode.json"
+    (home / ".config" / "opencode").mkdir(parents=True)
+    (home / ".config" / "opencode" / "opencode.jsonc").write_text("{}")
+    assert file(os.environ).name == "opencode.jsonc"
+    monkeypatch.setenv("OPENCODE_CONFIG", "/elsewhere.json")
+    assert file(os.environ) == Path("/elsewhere.json")
+
+
+def test_qwen_code_gets_a_connection_and_its_model() -> None:
+    assert wanted("qwen-code", {"model": {"name": "other", "maxSessionTurns": 3}}) == {
+        "security.auth.selectedType": "openai",
+        "security.auth.baseUrl": "http://u/v1",
+        "security.auth.apiKey": "k",
+        "model.name": "policy",
+        "model.generationConfig.contextWindowSize": 4096,
+    }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_names_the_service_and_its_model(name: str) -> None:
+    shown = RECIPES[name].format(url="http://u", key="k-4711", model="policy@3", context=4096)
+    assert all(word in shown for word in ("http://u/v1", "k-4711", "policy@3" if name != "open-webui" else ""))
+    assert "{" not in shown

@@ -87,5 +87,6 @@ def test_other_clients_name_their_conversations_in_headers_of_their_own() -> Non
 
 
 def test_a_condensed_history_says_so() -> None:
-    assert Chain(normalize_chat({"messages": CALLS_BY_NAME["claude: continues after a compaction"]}).messages).compacted
-    assert not Chain(normalize_chat({"messages": CLAUDE_TALK}).messages).compacted
+    chain = Chain(normalize_chat({"messages": CALLS_BY_NAME["claude: continues after a compaction"]}).messages)
+    assert chain.compacted_at is not None
+    assert Chain(normalize_chat({"messages": CLAUDE_TALK}).messages).compacted_at is None

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.trainer_local.megatron.attention import PackedAttention
+from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.megatron.lora import initial, targets
 from openclaw_rl.trainer_local.megatron.shape import Shape, shape_of
 from openclaw_rl.trainer_local.megatron.weight_names import Source, mapping
@@ -132,7 +132,7 @@ def test_runs_attend_to_what_the_mask_of_their_sequence_shows() -> None:
     torch.manual_seed(1)
     shapes = [(packed.tokens, 1, heads, 8) for heads in (6, 3, 3)]
     query, key, value = (torch.randn(shape, dtype=torch.float64).requires_grad_() for shape in shapes)
-    seen = PackedAttention(packed.runs)(query, key, value)
+    seen = PackedAttention(CurrentSequence(packed.runs))(query, key, value)
     assert seen.shape == (packed.tokens, 1, 48)
 
     keys, values = (part[:, 0].repeat_interleave(2, dim=1).transpose(0, 1) for part in (key, value))

@@ -1,0 +1,295 @@
+"""Answers that a client changed, moved or cut are found again by a proof, and never by a guess."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_rl.proxy.conversation import changed_answers, parents
+from openclaw_rl.shared.journal import AsyncJournal
+from tests.fixtures.openclaw import call
+from tests.proxy.talk import Sent, Talk, parent, said, says
+
+ID, OTHER_ID = "call_0123456789abcdef01234567", "call_89abcdef0123456789abcdef"
+NAMED = {"x-session-id": "named"}
+CODE = "Thought: I count the files of this folder.\n<code>\nprint(len(files))\n"
+LONG = "The tall fern stands in the driest corner and wants water every second day, the ivy only on Sundays. " * 3
+RULES = (
+    "\n\n# *SEARCH/REPLACE block* Rules:\n\nEvery block must use this format: " + "the file path alone on a line. " * 9
+)
+FILES = [says("I have *added these files to the chat* so you can go ahead and edit them.\n\na.py\n```\nx = 1\n```")]
+OK = said("Ok, any changes I propose will be to those files.")
+
+
+@pytest.fixture
+async def talk(tmp_path: Path) -> AsyncIterator[Talk]:
+    journal = AsyncJournal(tmp_path / "journal.db", linger=0)
+    yield Talk(journal)
+    await journal.close()
+
+
+def calls(identity: str = ID) -> list[dict[str, Any]]:
+    return [{"id": identity, "name": "read", "arguments": {"path": "a", "n": 1.0}}]
+
+
+def result(text: str, identity: str = ID) -> Sent:
+    return {"role": "tool", "content": text, "tool_call_id": identity}
+
+
+def called(identity: str, arguments: str = '{"path": "a", "n": 1.0}', text: str | None = None) -> Sent:
+    return {"role": "assistant", "content": text, "tool_calls": [call("read", arguments, identity)]}
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        pytest.param(called(ID), id="the text beside the call is dropped"),
+        pytest.param(called(ID, '{"path": "/work/a"}', "I read it."), id="arguments are rewritten"),
+        pytest.param(called(ID.replace("_", "").upper(), '{"file": "a"}'), id="the id is written differently"),
+    ],
+)
+async def test_a_call_of_ours_is_known_by_its_id(talk: Talk, echo: Sent) -> None:
+    first = await talk.ask(says("hi"), answer="I read it.", calls=calls())
+    after = await talk.ask(says("hi"), echo, result("dry"), answer="It is dry.")
+    assert (parent(after), after.session_id) == (first.turn_id, first.session_id)
+    assert after.parent_reason == changed_answers.BY_CALL
+    state = await talk.next_state(first)
+    assert state is not None and (state.role, state.text) == ("tool", "dry")
+    last = await talk.ask(says("hi"), echo, result("dry"), said("It is dry."), says("thanks"))
+    assert (parent(last), last.parent_reason) == (after.turn_id, "")
+
+
+async def test_a_result_alone_names_its_call(talk: Talk) -> None:
+    both = [*calls(), {"id": OTHER_ID, "name": "read", "arguments": {"path": "b"}}]
+    first = await talk.ask(says("hi"), answer="", calls=both)
+    after = await talk.ask(says("hi"), result("dry"), result("wet", OTHER_ID))
+    assert (parent(after), after.parent_reason) == (first.turn_id, changed_answers.BY_CALL)
+    state = await talk.next_state(first)
+    assert state is not None and (state.role, state.text) == ("tool", "dry\n\nwet")
+
+
+async def test_the_id_of_a_call_is_no_proof_under_the_name_of_another_session(talk: Talk) -> None:
+    first = await talk.ask(says("hi"), answer="", calls=calls(), headers=NAMED)
+    other = await talk.ask(says("hi"), called(ID), result("dry"), headers={"x-session-id": "other"})
+    assert (parent(other), other.session_id) == (None, "other")
+    assert await talk.next_state(first) is None
+
+
+@pytest.mark.parametrize("speaker", [says, said])
+async def test_an_id_in_quoted_text_is_no_call(talk: Talk, speaker: Any) -> None:
+    await talk.ask(says("read the first file, please"), answer="", calls=calls())
+    quoted = f"The log says: Calling tools: id {ID}, read a. What is that, and where does it come from, at all?"
+    after = await talk.ask(says("look at this log"), speaker(quoted), says("well?"))
+    assert parent(after) is None
+
+
+async def test_ids_that_are_short_prove_nothing(talk: Talk) -> None:
+    await talk.ask(says("hi"), answer="", calls=calls("call_1_0"))
+    after = await talk.ask(says("hello"), called("call_1_0"), result("dry", "call_1_0"))
+    assert parent(after) is None
+
+
+@pytest.mark.parametrize("headers", [{}, NAMED])
+async def test_an_answer_that_the_client_appended_to_is_found_step_by_step(talk: Talk, headers: dict[str, str]) -> None:
+    history = [says("How many files are there?")]
+    first = await talk.ask(*history, answer=CODE, headers=headers)
+    history += [said(CODE + "</code>\nCalling tools:\n[python]"), says("Observation: 3")]
+    second = await talk.ask(*history, answer=CODE.replace("count", "check"), headers=headers)
+    assert (parent(second), second.parent_reason) == (first.turn_id, changed_answers.BY_REQUEST)
+    history += [said(CODE.replace("count", "check") + "</code>"), says("Observation: still 3")]
+    third = await talk.ask(*history, headers=headers)
+    assert (parent(third), third.session_id) == (second.turn_id, first.session_id)
+
+
+async def test_calls_that_come_back_as_text_are_found_by_their_id(talk: Talk) -> None:
+    first = await talk.ask(says("hi"), answer="", calls=calls())
+    text = f"Calling tools:\n[{{'id': '{ID}', 'type': 'function', 'function': {{'name': 'read'}}}}]"
+    after = await talk.ask(says("hi"), said(text), says(f"Call id: {ID}\nObservation:\ndry"))
+    assert (parent(after), after.parent_reason) == (first.turn_id, changed_answers.BY_REQUEST)
+
+
+async def test_most_of_an_answer_is_enough_after_its_request(talk: Talk) -> None:
+    first = await talk.ask(says("hi"), answer=LONG)
+    after = await talk.ask(says("hi"), said(LONG[:180]), says("more"))
+    assert parent(after) == first.turn_id
+    little = await talk.ask(says("hi"), said(LONG[:60]), says("more"))
+    assert parent(little) is None
+
+
+async def test_a_short_beginning_proves_nothing(talk: Talk) -> None:
+    first = await talk.ask(says("hi"), answer="Yes.")
+    after = await talk.ask(says("hi"), said("Yes. But I would not do it, since it may break everything."), says("why?"))
+    assert parent(after) is None
+    assert await talk.next_state(first) is None
+
+
+async def test_the_same_beginning_in_two_sessions_is_not_taken_for_either(talk: Talk) -> None:
+    tries = [await talk.ask(says("hi"), answer=CODE) for _ in range(2)]
+    assert len({one.session_id for one in tries}) == 2
+    after = await talk.ask(says("hi"), said(CODE + "</code>"), says("Observation: 3"))
+    assert parent(after) is None
+
+
+async def test_a_long_answer_of_one_session_is_known_wherever_it_stands(talk: Talk) -> None:
+    first = await talk.ask(says("tell me about plants"), answer=LONG)
+    after = await talk.ask(says("[older messages were removed]"), said(LONG), says("thanks"))
+    assert (parent(after), after.parent_reason) == (first.turn_id, changed_answers.BY_WORDS)
+    state = await talk.next_state(first)
+    assert state is not None and state.text == "thanks"
+
+
+async def test_a_long_answer_of_two_sessions_is_not(talk: Talk) -> None:
+    for opening in ("tell me about plants", "and my plants?"):
+        await talk.ask(says(opening), answer=LONG)
+    after = await talk.ask(says("[older messages were removed]"), said(LONG), says("thanks"))
+    assert parent(after) is None
+
+
+async def test_a_long_answer_that_a_side_turn_gave_too_is_not(talk: Talk) -> None:
+    first = await talk.ask(says("tell me about plants"), answer=LONG, headers=NAMED)
+    await talk.ask(says("[cron:1 water] Time to water."), answer=LONG, kind="side")
+    after = await talk.ask(says("[older messages were removed]"), said(LONG), says("thanks"))
+    assert parent(after) is None
+    assert await talk.next_state(first) is None
+
+
+async def test_a_long_answer_in_place_of_another_is_not(talk: Talk) -> None:
+    await talk.ask(says("hi"), answer="hello", headers=NAMED)
+    elsewhere = await talk.ask(says("x"), said("y"), says("plants?"), answer=LONG, headers=NAMED)
+    edited = await talk.ask(says("hi"), said(LONG), says("thanks"), headers=NAMED)
+    assert (parent(edited), edited.parent_reason) == (None, parents.CHANGED)
+    assert await talk.next_state(elsewhere) is None
+
+
+async def test_short_answers_alike_in_two_sessions_are_never_joined(talk: Talk) -> None:
+    firsts = [await talk.ask(says(f"task {number}"), answer="Done.") for number in range(2)]
+    after = await talk.ask(says("[older messages were removed]"), said("Done."), says("No, wrong!"))
+    assert (parent(after), after.session_id in {one.session_id for one in firsts}) == (None, False)
+    for one in firsts:
+        assert await talk.next_state(one) is None
+
+
+async def test_a_short_answer_alone_proves_nothing_even_in_one_session(talk: Talk) -> None:
+    first = await talk.ask(says("task"), answer="Done.")
+    after = await talk.ask(says("another task"), said("Done."), says("No, wrong!"))
+    assert parent(after) is None
+    assert await talk.next_state(first) is None
+
+
+@pytest.mark.parametrize(
+    "answer", [LONG, "Here is the change, with every line of it:\na.py\n<<<<<<< SEARCH\nx = 1\n======="]
+)
+async def test_reminders_and_files_that_a_client_moves_do_not_hide_the_exchange(talk: Talk, answer: str) -> None:
+    question = "Set x to two in that file, and keep everything else there as it is; then say in one line what you did, "
+    question += "and which of the tests that you know of have to be run again after this, or why none of them has to."
+    first = await talk.ask(*FILES, OK, says(question + RULES), answer=answer)
+    moved = [says(question), said(answer), *FILES, OK, says("No, that is wrong." + RULES)]
+    second = await talk.ask(*moved, answer=answer.replace("line", "row").replace("fern", "bush"))
+    assert (parent(second), second.session_id) == (first.turn_id, first.session_id)
+    assert second.parent_reason == changed_answers.BY_WORDS
+    state = await talk.next_state(first)
+    assert state is not None and state.text.startswith("No, that is wrong.")
+
+
+async def test_once_the_session_is_known_a_short_exchange_is_found_in_it(talk: Talk) -> None:
+    question, change = "Set x to two in that file, please.", "No, three, please."
+    first = await talk.ask(*FILES, OK, says(question + RULES), answer=LONG)
+    moved = [says(question), said(LONG), *FILES, OK, says(change + RULES)]
+    second = await talk.ask(*moved, answer="It is three.")
+    assert parent(second) == first.turn_id
+    moved = [says(question), said(LONG), says(change), said("It is three."), *FILES, OK, says("Perfect." + RULES)]
+    third = await talk.ask(*moved, answer="Good.")
+    assert parent(third) == second.turn_id
+    state = await talk.next_state(second)
+    assert state is not None and state.text.startswith("Perfect.")
+
+
+async def test_a_turn_before_an_exchange_that_fits_several_is_not_the_parent(talk: Talk) -> None:
+    question, again = "Set x to two in that file, please.", "It failed, again."
+    history = [says(question), said(LONG)]
+    await talk.ask(*FILES, OK, says(question + RULES), answer=LONG)
+    for _ in range(2):
+        await talk.ask(*history, *FILES, OK, says(again + RULES), answer="Now it is two.")
+        history += [says(again), said("Now it is two.")]
+    after = await talk.ask(*history, *FILES, OK, says("Perfect." + RULES))
+    assert parent(after) is None
+
+
+async def test_of_a_tool_loop_the_last_step_may_be_left(talk: Talk) -> None:
+    question = says("Which plants are dry?")
+    await talk.ask(question, answer="", calls=calls())
+    step = await talk.ask(question, called(ID), result("all"), answer="All of them.")
+    after = await talk.ask(question, said("All of them."), says("thanks"))
+    assert (parent(after), after.session_id) == (step.turn_id, step.session_id)
+    state = await talk.next_state(step)
+    assert state is not None and (state.role, state.text) == ("user", "thanks")
+
+
+async def test_of_two_such_loops_neither_is_guessed(talk: Talk) -> None:
+    for identity in (ID, OTHER_ID):
+        question = says("Which plants are dry?")
+        await talk.ask(question, answer="", calls=calls(identity))
+        await talk.ask(question, called(identity), result("all", identity), answer="All of them.")
+    assert parent(await talk.ask(question, said("All of them."), says("thanks"))) is None
+
+
+CODEX = (
+    "Another language model started to solve this problem and produced a summary of its thinking process. Use this to "
+    "build on the work that has already been done. Here is the summary:\n"
+)
+SUMMARY = "They asked about ferns. The tall fern is dry, and the ivy is not. Next: water."
+
+
+@pytest.mark.parametrize("headers", [{}, NAMED])
+@pytest.mark.parametrize(
+    ("made", "shown"),
+    [
+        pytest.param(SUMMARY, [says(CODEX + SUMMARY)], id="in the user's role"),
+        pytest.param(SUMMARY, [says("What did we do so far?"), said(SUMMARY)], id="as an answer"),
+        pytest.param(
+            f"<analysis>\nhm\n</analysis>\n\n<summary>\n{SUMMARY}\n</summary>",
+            [says(f"The conversation history has been summarized:\n\n{SUMMARY}")],
+            id="without the markup",
+        ),
+        pytest.param(
+            SUMMARY, [says(f"Here is a summary of the conversation to date:\n\n{SUMMARY}")], id="after a heading"
+        ),
+        pytest.param(SUMMARY, [{"role": "system", "content": f"Summary of the conversation: {SUMMARY}"}], id="system"),
+    ],
+)
+async def test_a_conversation_continues_after_its_compaction(
+    talk: Talk, headers: dict[str, str], made: str, shown: list[Sent]
+) -> None:
+    history = [says("Which plants are dry?"), said("The tall fern.")]
+    first = await talk.ask(history[0], answer="The tall fern.", headers=headers)
+    await talk.ask(*history, says("Summarise."), answer=made, kind="side", headers=headers)
+    after = await talk.ask(*shown, says("No, the ivy is."), answer="I see.", headers=headers)
+    assert (parent(after), after.session_id) == (first.turn_id, first.session_id)
+    assert after.parent_reason == changed_answers.BY_SUMMARY
+    state = await talk.next_state(first)
+    assert state is not None and (state.role, state.text) == ("user", "No, the ivy is.")
+    last = await talk.ask(*shown, says("No, the ivy is."), said("I see."), says("Good."), headers=headers)
+    assert (parent(last), last.parent_reason) == (after.turn_id, "")
+
+
+async def test_the_same_summary_of_two_sessions_continues_neither(talk: Talk) -> None:
+    for opening in ("Which plants are dry?", "And which ones are dry?"):
+        await talk.ask(says(opening), answer="The tall fern.")
+        await talk.ask(says(opening), said("The tall fern."), says("Summarise."), answer=SUMMARY, kind="side")
+    after = await talk.ask(says(CODEX + SUMMARY), says("No, the ivy is."))
+    assert (parent(after), after.parent_reason) == (None, parents.COMPACTED)
+
+
+async def test_a_summary_that_was_not_made_here_says_so(talk: Talk) -> None:
+    first = await talk.ask(says("hi"), answer="hello", headers=NAMED)
+    after = await talk.ask(says(CODEX + SUMMARY), says("go on"), headers=NAMED)
+    assert (parent(after), after.parent_reason) == (None, parents.COMPACTED)
+    assert await talk.next_state(first) is None
+
+
+async def test_a_person_may_open_with_a_summary(talk: Talk) -> None:
+    asked = await talk.ask(says("Here is a summary of our discussion: ferns are dry. Make a poem of it."))
+    assert asked.parent_reason == parents.BEGINS
