@@ -12,7 +12,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openclaw_rl.proxy.dialects.dialect import refuse
+from openclaw_rl.shared.errors import BadRequest
 
 COMPACT_PATH = "/v1/responses/compact"
 TRIGGER = "compaction_trigger"
@@ -78,10 +78,10 @@ def _message(index: int, item: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError
         summary = base64.b64decode(sealed.removeprefix(_SEAL), b"-_", validate=True).decode()
     except (ValueError, binascii.Error):
-        raise refuse(
+        raise BadRequest(
             f"input[{index}] is a compaction that another service made: it cannot be read here. Begin a new "
             "conversation, or send the history itself.",
-            f"input[{index}].encrypted_content",
-            "unsupported_value",
+            param=f"input[{index}].encrypted_content",
+            code="unsupported_value",
         ) from None
     return {"type": "message", "role": "user", "content": SUMMARY + summary}

@@ -112,7 +112,7 @@ class ProcessGroup:
                 parallel_state.destroy_model_parallel()
             parallel_state.initialize_model_parallel(
                 tensor_model_parallel_size=tensor_parallel,
-                distributed_timeout_minutes=self._timeout / timedelta(minutes=1),  # type: ignore[arg-type]
+                distributed_timeout_minutes=self._timeout / timedelta(minutes=1),
             )
             self._arranged = self.tensor_parallel = tensor_parallel
             self.tensor_group = parallel_state.get_tensor_model_parallel_group()

@@ -34,6 +34,11 @@ LEAST_SHARE = 0.2
 are faster alone (measured with the shipped policy).
 """
 
+MOST_PADDING = 0.1
+"""Maximum padding of sequences side by side, relative to their tokens, where they can be packed one after another: the
+many small attentions of packed ones take time too (measured with the shipped policy).
+"""
+
 
 def run_rows(
     model: Any,
@@ -61,7 +66,7 @@ def run_rows(
 
 
 def _plan(rows: Sequence[Row], budget: int, share: Sharing) -> tuple[list[Packed], list[Packed]]:
-    """Independent sequences of one run each, and the sequences of trees in their order."""
+    """Sequences of one run each to put side by side, padded, and packed sequences in their order, without padding."""
     if share < Sharing.CHAINS:
         singles = [prefix_tree(rows, among=[index]) for index, line in enumerate(rows) if line.response_length]
         return [passes(single, budget)[0] for single in singles], []
@@ -69,7 +74,15 @@ def _plan(rows: Sequence[Row], budget: int, share: Sharing) -> tuple[list[Packed
     tree = prefix_tree(rows, shortest_prefix=shortest, least_share=LEAST_SHARE)
     forked = [root for root in tree.roots if tree.children[root]]
     alone = [passes(tree, budget, [root])[0] for root in tree.roots if not tree.children[root]]
+    if share == Sharing.TREES and _padding([packed.tokens for packed in alone], budget) > MOST_PADDING:
+        return [], passes(tree, budget)
     return alone, passes(tree, budget, forked)
+
+
+def _padding(lengths: Sequence[int], budget: int) -> float:
+    """The tokens that padding adds side by side, relative to their own."""
+    padded = sum(len(chunk) * lengths[chunk[-1]] for chunk in chunks(lengths, budget))
+    return padded / sum(lengths) - 1 if lengths else 0.0
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,35 @@ def test_without_sharing_each_row_is_computed_as_a_whole(model: Any, computed: l
     assert computed == [line.length - 1 for line in rows]
 
 
+UNEVEN = [row([2 + number, *range(2, 2 + length)], [7, 8, 9]) for number, length in enumerate((1, 4, 9, 30, 38))]
+
+
+def test_rows_of_uneven_length_are_packed_without_padding(model: Any, computed: list[int]) -> None:
+    found = together(model, UNEVEN, budget=100, share=Sharing.TREES)
+    assert sum(computed) == sum(line.length - 1 for line in UNEVEN) and len(computed) == 1
+    computed.clear()
+    padded = together(model, UNEVEN, budget=100, share=Sharing.CHAINS)
+    assert sum(computed) > 1.1 * sum(line.length - 1 for line in UNEVEN)
+    assert_same(found, padded)
+    assert_same(found, one_by_one(model, UNEVEN))
+
+
+def test_rows_of_even_length_are_put_side_by_side(model: Any) -> None:
+    shapes: list[tuple[int, ...]] = []
+    handle = model.get_input_embeddings().register_forward_hook(lambda _, ids, __: shapes.append(tuple(ids[0].shape)))
+    together(model, [row([number, 3, 4, 5], [6, 7]) for number in (8, 9, 10)], budget=100, share=Sharing.TREES)
+    handle.remove()
+    assert shapes == [(3, 5)]
+
+
+def test_packed_rows_do_not_see_each_other(model: Any) -> None:
+    others = [row([1 + line.ids[0], *(3 + token % 40 for token in line.ids[1:])], [9, 9]) for line in UNEVEN[:-1]]
+    found = [
+        together(model, [*rest, UNEVEN[-1]], budget=1000, share=Sharing.TREES)[0][-1] for rest in (UNEVEN[:-1], others)
+    ]
+    assert torch.allclose(found[0], found[1], atol=1e-12)
+
+
 def test_rows_that_share_little_are_not_taken_apart(model: Any, computed: list[int]) -> None:
     together(model, [row([*range(2, 12), *[side] * 30], [3]) for side in (20, 21)], budget=1, share=Sharing.TREES)
     assert computed == [40, 40]

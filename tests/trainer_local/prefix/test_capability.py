@@ -11,6 +11,10 @@ from peft import LoraConfig, get_peft_model
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -26,6 +30,7 @@ from transformers import (
 )
 
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
+from openclaw_rl.trainer_local.training.batching import row
 from tests.trainer_local.row_by_row import ROWS, assert_same, conversation, one_by_one, together
 from tests.trainer_local.tiny import VOCABULARY
 
@@ -52,6 +57,7 @@ SLIDING: dict[str, Any] = SHAPE | {"sliding_window": 8}
 FAMILIES: dict[str, tuple[Callable[[], Any], Sharing]] = {
     "Qwen3": (lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE)), Sharing.TREES),
     "Llama": (lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)), Sharing.TREES),
+    "Gemma": (lambda: GemmaForCausalLM(GemmaConfig(**SHAPE)), Sharing.TREES),
     "experts": (
         # The faster implementations of experts do not take float64.
         lambda: Qwen3MoeForCausalLM._from_config(Qwen3MoeConfig(**EXPERTS), experts_implementation="eager"),
@@ -63,6 +69,10 @@ FAMILIES: dict[str, tuple[Callable[[], Any], Sharing]] = {
     ),
     "hybrid linear attention": (lambda: Qwen3_5ForCausalLM(Qwen3_5TextConfig(**HYBRID)), Sharing.CHAINS),
     "sliding window": (lambda: MistralForCausalLM(MistralConfig(**SLIDING)), Sharing.CHAINS),
+    "sliding window in some layers": (
+        lambda: Gemma3ForCausalLM(Gemma3TextConfig(**SLIDING, layer_types=["sliding_attention", "full_attention"])),
+        Sharing.CHAINS,
+    ),
     "sliding window and caps": (
         lambda: Gemma2ForCausalLM(Gemma2Config(**SLIDING, final_logit_softcapping=0.5)),
         Sharing.CHAINS,
@@ -89,7 +99,11 @@ def test_the_sharing_of_a_family_is_detected(family: tuple[Any, Sharing]) -> Non
     model.double()
 
 
-@pytest.mark.parametrize("rows", [ROWS, conversation(4, floating=True), conversation(4, floating=False)])
+UNEVEN = [row([2 + number, *range(2, 2 + length)], [7, 8, 9]) for number, length in enumerate((1, 4, 9, 30, 38))]
+"""Rows that share nothing, and are packed where the attention of a model allows it."""
+
+
+@pytest.mark.parametrize("rows", [UNEVEN, ROWS, conversation(4, floating=True), conversation(4, floating=False)])
 @pytest.mark.parametrize("budget", [1, 600])
 def test_gradients_are_those_of_each_row_alone_in_every_family(
     family: tuple[Any, Sharing], rows: Any, budget: int
