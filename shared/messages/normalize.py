@@ -77,8 +77,9 @@ def normalize_chat(body: Mapping[str, Any], *, blind: str = TEXT_ONLY) -> ChatIn
     """A decoded `/v1/chat/completions` body as canonical input. `blind` says why images are refused, "" where they are
     not. Raises `BadRequest`."""
     messages = normalize_messages(body.get("messages"), blind=blind)
-    marks = body.get("tool_errors")
-    for message in messages if isinstance(marks, dict) else ():
+    sent = body.get("tool_errors")
+    marks: dict[Any, Any] = sent if isinstance(sent, dict) else {}
+    for message in messages if marks else ():
         if message["role"] == "tool" and isinstance(marks.get(message.get("tool_call_id")), bool):
             message["is_error"] = marks[message["tool_call_id"]]
     tools, tools_json = _tools(body.get("tools"))
