@@ -135,9 +135,27 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The places of the messages' images in `prompt_ids`, in their order."""
 
 
+AGENT = "agent"
+"""The source of a next state that another agent said."""
+
+
+class ToolResult(msgspec.Struct, frozen=True, array_like=True):
+    """One tool's result within the text of a next state: where it begins, the call that it answers, and whether the
+    client says that it `failed` (`None`: it does not say).
+    """
+
+    start: int
+    call_id: str = ""
+    failed: bool | None = None
+
+
 class NextState(msgspec.Struct, frozen=True, kw_only=True):
-    """The next state of a turn. `source` is `turn` (the next request), `feedback` or `outcome`. Parallel tool results
-    are one next state.
+    """The next state of a turn. `source` is `turn` (the next request), `agent` (the same, where another agent
+    speaks in it), `feedback` or `outcome`. Parallel tool results
+    are one next state, with the place of each in `results`.
+
+    `weak`: it came from a request with another system text and other tools than the turn's, so a next state from the
+    turn's own conversation replaces it; that one names the request it came `instead_of`.
     """
 
     turn_id: str
@@ -145,6 +163,9 @@ class NextState(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     source: str = "turn"
     next_turn_id: str | None = None
+    results: tuple[ToolResult, ...] = ()
+    weak: bool = False
+    instead_of: str | None = None
     time: float = msgspec.field(default_factory=now)
 
 
@@ -181,8 +202,9 @@ NOT_UNDERSTOOD = "not understood"
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """The worth of a turn. `score` in [−1, +1], `None` when no vote succeeded. `hint` is the selected one, `signal`
     what it rests on; `prompt_version` names the prompt files or rules, `selection` how the hint was taken (`none`
-    without one), `reason` describes the rest. A hint from a person (`hint_role`) is remembered for later turns; one
-    from a tool or an environment teaches this turn alone.
+    without one), `reason` describes the rest. `next_turn_id` and `instead_of` are those of the next state that was
+    read. A hint from a person (`hint_role`) is remembered for later turns; one from a tool or an environment teaches
+    this turn alone.
     """
 
     turn_id: str
@@ -196,6 +218,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     selection: str = ""
     reason: str = ""
     feedback_id: str | None = None
+    next_turn_id: str | None = None
+    instead_of: str | None = None
     time: float = msgspec.field(default_factory=now)
 
 

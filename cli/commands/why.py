@@ -13,7 +13,7 @@ from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 from openclaw_rl.cli.tables import ago, console, score, table
 from openclaw_rl.proxy.conversation.classify import describe
 from openclaw_rl.shared.messages.normalize import is_internal_context
-from openclaw_rl.shared.records import Sampling
+from openclaw_rl.shared.records import AGENT, Sampling
 
 _VOTE_CHARACTERS = 1000
 
@@ -73,7 +73,17 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
 def _afterwards(known: Mapping[str, Any]) -> Iterator[str]:
     came = known.get("next_state")
     if came:
-        yield f"Next came, from the {came['role']}: {_clip(came['text'])}"
+        yield f"Next came, from {_origin(came)}: {_clip(came['text'])}"
+        if came.get("weak"):
+            yield (
+                "That request has another system text and other tools, so it may not be a reaction: one of the "
+                "conversation itself will replace it."
+            )
+        if came.get("instead_of"):
+            yield (
+                f"It replaces what came first, with {came['instead_of']}: a request with another system text and "
+                "other tools is weaker evidence of a reaction."
+            )
     else:
         yield "Nothing has come after it yet."
     for said in known.get("feedback", ()):
@@ -83,6 +93,10 @@ def _afterwards(known: Mapping[str, Any]) -> Iterator[str]:
     if outcome:
         reward = outcome["reward"]
         yield "The session's outcome: " + ("no verdict" if reward is None else score(reward)) + "."
+
+
+def _origin(came: Mapping[str, Any]) -> str:
+    return "another agent, in the user's role" if came.get("source") == AGENT else f"the {came['role']}"
 
 
 def _judged(known: Mapping[str, Any]) -> Iterator[str]:

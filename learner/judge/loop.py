@@ -29,6 +29,8 @@ from openclaw_rl.shared.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 AFTER_LEARNING = "the outcome came after a version had learned from this turn, which is not learned from again"
+REPLACED = "it replaces what came first, from a request with another system text and other tools"
+AFTER_WEAK = "a version had learned from this turn by what came first, which stays; it is not learned from again"
 CORRECTION = "a version had learned otherwise from this turn, which is learned from again as a correction"
 CONFIRMED = "a version has learned the same from this turn before"
 POLL = 0.25
@@ -195,6 +197,20 @@ class JudgeLoop:
         feedback = await self._journal.feedback_for(turn.turn_id)
         explicit = signals.by_feedback(turn, feedback)
         next_state = await self._journal.next_state(turn.turn_id)
+        judgement = await self._weigh(turn, explicit, next_state, judge)
+        if next_state is None:
+            return judgement
+        reason = judgement.reason
+        if next_state.instead_of is not None:
+            reason = f"{reason}; {REPLACED}" if reason else REPLACED
+        return msgspec.structs.replace(
+            judgement, reason=reason, next_turn_id=next_state.next_turn_id, instead_of=next_state.instead_of
+        )
+
+    async def _weigh(
+        self, turn: Turn, explicit: Judgement | None, next_state: NextState | None, judge: Judge | None
+    ) -> Judgement:
+        """The judgement of the signals that there are."""
         outcome = await self._journal.outcome(turn.session_id)
         if explicit is not None and (explicit.hint or (explicit.score or 0) > 0 or next_state is None):
             return explicit
@@ -232,11 +248,14 @@ class JudgeLoop:
         reason = signals.defect(turn, judgement, self._settings, live=live)
         sample = None if reason else signals.sample_of(turn, judgement)
         reason = reason if sample is None else self._method.cannot_use(sample)
-        known = judgement.signal != "judge" and not misplaced(turn)
+        again = judgement.signal != "judge" or judgement.instead_of is not None
+        known = again and not misplaced(turn)
         lesson = await self._journal.last_lesson(turn.turn_id) if known else None
         correction = lesson is not None and judgement.signal == "feedback" and signals.corrects(judgement, lesson)
         if lesson is not None:
             effect = AFTER_LEARNING if judgement.signal == "outcome" else CORRECTION if correction else CONFIRMED
+            if judgement.signal == "judge":
+                effect = AFTER_WEAK
             judgement = msgspec.structs.replace(judgement, reason=f"{judgement.reason}; {effect}")
         if sample is None or reason:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason, time=now()))

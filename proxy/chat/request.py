@@ -24,6 +24,7 @@ from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.proxy.http.json import decode_object
 from openclaw_rl.shared.errors import BadRequest
+from openclaw_rl.shared.journal.signals import frame_of
 from openclaw_rl.shared.messages.normalize import ChatInput, normalize_chat
 from openclaw_rl.shared.records import Kind, now
 from openclaw_rl.shared.rendering.prompt import Prompt
@@ -154,6 +155,9 @@ async def place(request: ChatRequest, conversations: Conversations) -> PlacedReq
         # Feedback is a side turn, but it is about the main turn before it.
         kind = "main" if request.classified.reason == FEEDBACK else request.kind
         placement = await conversations.place(request.chain, kind, request.session, retried=request.retried)
+        if placement.words is not None and placement.words.role in ("user", "environment"):
+            frame = frame_of(request.chat.messages, request.chat.tools)
+            placement = msgspec.structs.replace(placement, frame=frame)
     return PlacedRequest(**msgspec.structs.asdict(request), placement=placement)
 
 

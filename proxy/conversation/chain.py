@@ -28,11 +28,13 @@ from openclaw_rl.proxy.conversation.speaker import Speech, command_score, read_u
 from openclaw_rl.shared.messages.equality import call_key, calls_json, message_key, squeezed, without_reasoning
 from openclaw_rl.shared.messages.images import comparable
 from openclaw_rl.shared.messages.normalize import text_of
-from openclaw_rl.shared.records import Message, Role
+from openclaw_rl.shared.records import Message, Role, ToolResult
 
 ROOT = bytes(16)
 _PASSING = ("context", "announcement")
 """Speakers whose messages OpenClaw does not keep in its history."""
+BETWEEN = "\n\n"
+"""Stands between the messages that are one next state."""
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
 _NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
 
@@ -50,8 +52,8 @@ _MESSAGE_BYTES = 1000  # weight of a message and its step, without the text
 
 class ChainStep(msgspec.Struct, frozen=True):
     """One message of a history: the chain's digest after it (`key`), its own digest or that of the run that it ends
-    (`part`), whether the chain skips it, its `speech` if it has the user's role, and the ids of the calls that it makes
-    or answers.
+    (`part`), whether the chain skips it, its `speech` if it has the user's role, the ids of the calls that it makes or
+    answers, and its `result` if it is a tool's.
     """
 
     key: bytes
@@ -61,6 +63,7 @@ class ChainStep(msgspec.Struct, frozen=True):
     text: str
     speech: Speech | None = None
     call_ids: tuple[str, ...] = ()
+    result: ToolResult | None = None
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -76,11 +79,15 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class NextWords(msgspec.Struct, frozen=True):
-    """The messages right after an answer: role and text of the next state (`None`: there is none), typed commands."""
+    """The messages right after an answer: role and text of the next state (`None`: there is none), typed commands, and
+    the tool results or the `persons`' messages in the text.
+    """
 
     role: Role | None
     text: str
     commands: tuple[Speech, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+    persons: tuple[str, ...] = ()
 
 
 class Chain:
@@ -208,27 +215,31 @@ class Chain:
 
     def after(self, index: int) -> NextWords:
         """The words after the step at `index`, up to the next answer: a person's if there are any, else all tool
-        results, else an environment's in the user's role. Answers to feedback alone are skipped.
+        results, else an environment's in the user's role. Answers to feedback or notices alone are skipped.
         """
         persons: list[str] = []
         tools: list[str] = []
+        results: list[ToolResult] = []
         observations: list[str] = []
         commands: list[Speech] = []
-        aside = feedback = False  # within what answers feedback; feedback is all that was said since
+        aside = passing = False  # within what answers feedback or a notice; these are all that was said since
         alone = True
         for step in self.steps[index + 1 :]:
             if step.skipped:
                 continue
             if step.role == "assistant":
-                if not (aside or (feedback and alone)):
+                if not (aside or (passing and alone)):
                     break
                 aside = True
             elif step.role == "tool":
                 if not aside:
+                    if step.result is not None:
+                        start = sum(map(len, tools)) + len(BETWEEN) * len(tools)
+                        results.append(msgspec.structs.replace(step.result, start=start))
                     tools.append(step.text)
                     alone = False
-            elif _is_feedback(step):
-                feedback = True
+            elif _is_feedback(step) or (step.speech is not None and step.speech.speaker == "notice"):
+                passing = True
             else:
                 aside = alone = False
             if step.speech is None:
@@ -240,7 +251,8 @@ class Chain:
             elif step.speech.speaker == "command":
                 commands.append(step.speech)
         role: Role | None = "user" if persons else "tool" if tools else "environment" if observations else None
-        return NextWords(role, "\n\n".join(persons or tools or observations), tuple(commands))
+        text = BETWEEN.join(persons or tools or observations)
+        return NextWords(role, text, tuple(commands), tuple(results) if role == "tool" else (), tuple(persons))
 
     def _push(self, message: Message) -> ChainStep:
         role = message["role"]
@@ -263,7 +275,9 @@ class Chain:
         part = message_key(message)
         self.request_key = _digest(self.request_key + part)
         self._run = None
-        return ChainStep(self.request_key, part, role, False, text, None, (message.get("tool_call_id") or "",))
+        call_id = str(message.get("tool_call_id") or "")
+        result = ToolResult(0, call_id, message.get("is_error"))
+        return ChainStep(self.request_key, part, role, False, text, None, (call_id,), result)
 
     def _extend_run(
         self, role: str, text: str, others: Iterable[bytes], speech: Speech | None, ids: tuple[str, ...] = ()

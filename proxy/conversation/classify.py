@@ -13,9 +13,12 @@ from functools import cached_property
 
 import msgspec
 
+from openclaw_rl.proxy.conversation import conversation_work
 from openclaw_rl.proxy.conversation import utility_prompts as prompts
 from openclaw_rl.proxy.conversation.claude_code import SUGGESTION, bare_system
+from openclaw_rl.proxy.conversation.purpose_headers import Purpose, purposes
 from openclaw_rl.proxy.conversation.speaker import Speech, runtime_fields
+from openclaw_rl.proxy.conversation.subagents import is_subagent
 from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Kind, Message
 from openclaw_rl.shared.settings.turn_rules import TurnRule
@@ -57,6 +60,11 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return self._bare_system[1] or bool(self.headers.get("x-claude-code-agent-id"))
 
     @cached_property
+    def purposes(self) -> set[Purpose]:
+        """The purposes that the headers name."""
+        return purposes(self.headers)
+
+    @cached_property
     def session_key(self) -> str:
         """OpenClaw's session key, "" if there is none."""
         named = self.headers.get("x-openclaw-session-key")
@@ -65,7 +73,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def last_speech(self) -> Speech | None:
         """The last user message that is not floating context."""
-        return next((speech for speech in reversed(self.speeches) if speech.speaker != "context"), None)
+        return next((speech for speech in reversed(self.speeches) if speech.speaker != "context" or speech.sent), None)
 
     @cached_property
     def last_text(self) -> str:
@@ -73,7 +81,14 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         closing = self.messages[-1] if len(self.messages) > 1 else None
         if closing is not None and closing["role"] == "system" and not self.has_tools and text_of(closing):
             return text_of(closing)
-        return self.last_speech.text if self.last_speech is not None else ""
+        return self.last_speech.evidence if self.last_speech is not None else ""
+
+    @property
+    def asked(self) -> list[str]:
+        """The texts that may hold an order: the last one, and where nothing was answered yet all user messages."""
+        if any(message["role"] in ("assistant", "tool") for message in self.messages):
+            return [self.last_text]
+        return [self.last_text, *(speech.evidence for speech in self.speeches)]
 
     @cached_property
     def instructions(self) -> list[str]:
@@ -102,6 +117,10 @@ def _header(name: str, *values: str) -> Callable[[Evidence], bool]:
     return lambda evidence: evidence.headers.get(name, "").strip().lower() in values
 
 
+def _purpose(purpose: Purpose) -> Callable[[Evidence], bool]:
+    return lambda evidence: purpose in evidence.purposes
+
+
 def _key(*parts: str) -> Callable[[Evidence], bool]:
     return lambda evidence: any(part in evidence.session_key for part in parts)
 
@@ -122,6 +141,12 @@ def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], boo
     return lambda evidence: not evidence.has_tools and test(evidence)
 
 
+def _works_on_conversation(evidence: Evidence) -> bool:
+    return conversation_work.plays_part(evidence.system, has_tools=evidence.has_tools) or any(
+        conversation_work.orders_work(text) for text in evidence.asked
+    )
+
+
 def _from_openclaw(evidence: Evidence) -> bool:
     floating = any(is_internal_context(message) for message in evidence.messages)
     return bool(evidence.session_key) or floating or any(speech.runtime for speech in evidence.speeches)
@@ -137,6 +162,11 @@ RULES: tuple[Rule, ...] = (
     Rule("key-memory", "OpenClaw session key of internal work", _key("internal-session-effects")),
     Rule("key-cron", "OpenClaw session key of a scheduled job", _key(":cron:")),
     Rule("key-subagent", "OpenClaw session key of a sub-agent", _key(":subagent:")),
+    Rule("header-subagent", "a header says that a sub-agent asks", _purpose("subagent")),
+    Rule("header-compaction", "a header says that the conversation is condensed", _purpose("compaction")),
+    Rule("header-title", "a header says that a title is wanted", _purpose("title")),
+    Rule("header-memory", "a header says that memories are kept", _purpose("memory")),
+    Rule("header-utility", "a header says that the program asks for itself", _purpose("utility")),
     Rule("openclaw-title", "OpenClaw asks for a session title", _system("Generate a concise session title")),
     Rule("openclaw-recap", "OpenClaw asks for an activity recap", _system("Write an Activity recap")),
     Rule(
@@ -153,6 +183,7 @@ RULES: tuple[Rule, ...] = (
         lambda one: any(speech.speaker == "subagent" for speech in one.speeches),
     ),
     Rule("claude-code-subagent", "a sub-agent of Claude Code", lambda one: one.subagent),
+    Rule("subagent", "the system text is that of an agent who works for another", lambda one: is_subagent(one.system)),
     Rule(
         "claude-code-suggestion",
         "Claude Code asks what its user may type next",
@@ -204,6 +235,11 @@ RULES: tuple[Rule, ...] = (
         "chat-utility",
         "asks for tags, follow-ups or the like of a conversation, without tools",
         _without_tools(lambda one: prompts.asks_side_task(one.instructions, one.last_text)),
+    ),
+    Rule(
+        "conversation-work",
+        "the program asks for work on the conversation itself: to condense it, to extract from it, what comes next",
+        _works_on_conversation,
     ),
     Rule("openclaw-run", "an agent run of OpenClaw, no sign of a utility call", _from_openclaw, "main"),
     Rule("tools", "tools are offered, no sign of a utility call", lambda one: one.has_tools, "main"),

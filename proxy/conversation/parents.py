@@ -178,7 +178,9 @@ class ParentSearch:
             own = [ref for ref in refs if ref.session_id == session_id]
             # The same words and answer twice, there or in a nameless session that may continue there: which is left?
             distinct = {ref.answer_key for ref in (refs if self._session_id else own)}
-            if not own or len(distinct) > 1:
+            if len(distinct) > 1:  # one of them is the parent, and no turn before it
+                break
+            if not own:
                 continue
             ref = _choose(own, session_id)
             later = before is None or ref.arrived > before.arrived

@@ -9,7 +9,7 @@ from openclaw_rl.proxy.conversation.chain import Chain, Chains, NextWords
 from openclaw_rl.proxy.conversation.parents import ParentSearch
 from openclaw_rl.proxy.conversation.session_id import fresh_session
 from openclaw_rl.proxy.conversation.tree import Tree
-from openclaw_rl.shared.journal import AsyncJournal, TurnRef
+from openclaw_rl.shared.journal import AsyncJournal, Frame, TurnRef
 from openclaw_rl.shared.journal.encoding import token_ids
 from openclaw_rl.shared.records import Kind, Turn, new_id, now
 
@@ -17,6 +17,8 @@ from openclaw_rl.shared.records import Kind, Turn, new_id, now
 class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """The place of a request. `words` come after the parent's answer; `parent_reason` says why there is no parent, or
     how it was found if not by the whole history.
+
+    `frame` is that of the request, which tells how far it is evidence of a reaction to the parent's answer.
 
     `source` says what named the session: `header`, `runtime`, `body`, `tree` (the parent's), `retry`, or `new`.
     """
@@ -28,6 +30,7 @@ class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
     parent: TurnRef | None = None
     parent_reason: str = "not recorded"
     words: NextWords | None = None
+    frame: Frame | None = None
     turn_id: str = msgspec.field(default_factory=lambda: new_id("turn"))
 
 

@@ -13,14 +13,16 @@ import msgspec
 from cachetools import LRUCache
 
 from openclaw_rl.proxy.conversation.bridge import Written
+from openclaw_rl.proxy.conversation.chain import BETWEEN, NextWords
 from openclaw_rl.proxy.conversation.openclaw import ChannelReaction
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
+from openclaw_rl.proxy.conversation.sampled_texts import was_sampled
 from openclaw_rl.proxy.conversation.speaker import command_score
 from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Opening, TurnRef
-from openclaw_rl.shared.records import Feedback, NextState, Turn
+from openclaw_rl.shared.records import AGENT, Feedback, NextState, Role, Turn
 
 _REMEMBERED = 10_000
 """Feedback that was added; sessions that were deleted, of which requests may still be answered."""
@@ -68,17 +70,32 @@ class Reactions:
             await self._feedback(parent, scored[0], scored[1], "command", parent.turn_id, command.text, *before)
         if words.role is None or parent.settled:
             return
-        state = NextState(turn_id=parent.turn_id, role=words.role, text=words.text, next_turn_id=placement.turn_id)
+        state = await self._state(parent, words, placement.turn_id)
         try:
-            first = await self._journal.settle(state)
+            settled = await self._journal.settle(state, placement.frame)
         except JournalError:
             if await self._journal.turn(parent.turn_id) is not None:
                 raise
             self._tree.forget(parent.session_id)  # it was deleted in the meantime
             return
-        self._tree.settle(parent)
-        if first:
-            self._metrics.settled.labels(words.role).inc()
+        if settled != "weak":
+            self._tree.settle(parent)
+        if settled:
+            self._metrics.settled.labels(state.role).inc()
+
+    async def _state(self, parent: TurnRef, words: NextWords, turn_id: str) -> NextState:
+        """The next state of the parent. An answer of ours in the user's role is another agent's."""
+        role: Role = words.role or "user"
+        text, source = words.text, "turn"
+        others = [one for one in words.persons if await was_sampled(one, self._journal)]
+        if others:
+            persons = [one for one in words.persons if one not in others]
+            text = BETWEEN.join(persons or others)
+            if not persons:
+                role, source = "environment", AGENT
+        return NextState(
+            turn_id=parent.turn_id, role=role, text=text, source=source, next_turn_id=turn_id, results=words.results
+        )
 
     async def _feedback(self, about: TurnRef, score: float, text: str, source: str, *identity: str) -> None:
         """Add feedback once, however often requests repeat it; not if the same feedback came another way."""

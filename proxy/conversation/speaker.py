@@ -1,6 +1,7 @@
 """The speaker of a message of the user's role, and what is left of it: a person, or a program around the conversation.
 
-What OpenClaw and Claude Code write there is in `openclaw` and `claude_code`. Works on canonical messages.
+What OpenClaw and Claude Code write there is in `openclaw` and `claude_code`, what other programs do by kind in
+`program_text` and `conversation_work`. Works on canonical messages.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from openclaw_rl.proxy.conversation import conversation_work
 from openclaw_rl.proxy.conversation.claude_code import unwrap
 from openclaw_rl.proxy.conversation.openclaw import (
     Program,
@@ -20,6 +22,8 @@ from openclaw_rl.proxy.conversation.openclaw import (
     program_of,
     runtime_in,
 )
+from openclaw_rl.proxy.conversation.program_text import is_notice, is_result, own_words
+from openclaw_rl.proxy.conversation.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
 
@@ -43,19 +47,25 @@ _OBSERVATIONS = (
     "Previous response had warnings:",
     "Previous response had parsing errors:",
     "ERROR!! NONE of the actions",
-    # SWE-agent, OpenHands
-    "OBSERVATION:\n",
 )
-"""The output of commands that agents write into their text, as they get it back in the user's role. It is a next state,
-but no person's reaction."""
+"""The output of commands that these agents write into their text, as they get it back in the user's role. It is a next
+state, but no person's reaction. What others write has no fixed words: `program_text`."""
 
 
 class Speech(msgspec.Struct, frozen=True):
-    """A user message without its wrapping. `runtime` holds the fields of OpenClaw's `Runtime:` line at its end."""
+    """A user message without its wrapping. `runtime` holds the fields of OpenClaw's `Runtime:` line at its end, `sent`
+    the text with what other programs wrote into it ("" if nothing was taken away).
+    """
 
     speaker: Speaker
     text: str
     runtime: dict[str, str] = {}
+    sent: str = ""
+
+    @property
+    def evidence(self) -> str:
+        """The text that tells what a request is for: an order may stand in a program's block."""
+        return self.sent or self.text
 
 
 def read_user(message: Message) -> Speech:
@@ -74,11 +84,21 @@ def read_user(message: Message) -> Speech:
         return Speech(program, body, runtime)
     if body.startswith(_OBSERVATIONS):
         return Speech("environment", body, runtime)
+    if conversation_work.orders_work(body) or conversation_work.continues(body) or asks_compaction(body):
+        return Speech("notice", body, runtime)
+    read = own_words(body)
+    body, sent = (read.words, body) if read.changed else (body, "")
+    if sent and not body:
+        return Speech("context", "", runtime, sent)
+    if is_result(body):
+        return Speech("environment", body, runtime, sent)
+    if is_notice(body):
+        return Speech("notice", body, runtime, sent)
     if _COMMAND.match(body) or _FEEDBACK.match(body):
         return Speech("command", body, runtime)
     if not body and whole.strip():
         return Speech("context", "", runtime)
-    return Speech("person", body, runtime)
+    return Speech("person", body, runtime, sent)
 
 
 def runtime_fields(speeches: Iterable[Speech], system: str = "") -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The wording of requests about a conversation that are not part of it: titles, summaries, tags, probes.
 
-It is looked for at the beginning of the system text and in the last user message. Single words are weak evidence, so
-each pattern needs several at once: the label, its object, and how short it shall be.
+It is looked for at the beginning of the system text and in user messages. Single words are weak evidence, so each
+pattern needs several at once: the label, its object, and how short it shall be. What asks for work on the conversation
+itself, in any wording, is in `conversation_work`.
 """
 
 from __future__ import annotations
@@ -34,9 +35,17 @@ _TITLE = _pattern(
     rf"\b{_MAKE}\b[^\n]{{0,80}}\b{_LABEL}",
     r"\b(?:give|find)\b[^\n]{0,20}\b(?:conversation|chat)\b[^\n]{0,20}\ba name\b",
     r"\ba name (?:for|of) (?:this|the) (?:conversation|chat)\b",
+    r"\b(?:name|title|label|describe) (?:this|the|our) (?:conversation|chat|session|thread)\b",
+    r"\bdescription of (?:this|the) (?:conversation|chat|session|thread)\b",
 )
-_NEAR_TITLE = (_pattern(_THIS_TALK), _pattern(_BREVITY))
-_NEAR_TITLE_IN_SYSTEM = (_pattern(_TALK), _pattern(_BREVITY))
+_BRIEF = _pattern(_BREVITY)
+_NEAR_TITLE = (_pattern(_THIS_TALK), _BRIEF)
+_NEAR_TITLE_IN_SYSTEM = (_pattern(_TALK), _BRIEF)
+_QUOTED_PROMPT = _pattern(
+    r"^\W*(?:the )?(?:user'?s?(?: first)? (?:prompt|message|request|query|input|task)|conversation|transcript|chat"
+    r"|first (?:user )?message|messages)\W{0,3}:",
+    r"<(?:user_)?(?:prompt|message|request|query|input|conversation|transcript|chat|session)>",
+)
 _TITLER = _pattern(
     r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}"
     r"(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
@@ -102,7 +111,7 @@ _HELPER = _pattern(
     r"\A\W*perform a web search for the query\b",
 )
 _COMMIT = _pattern(r"\b(?:generates?|writes?)\b[^\n]{0,60}\bgit commit messages?\b[^\n]{0,80}\b(?:diffs?|changes)\b")
-_LABELS = ("title", "headline", "subject line", "slug", "name", "topic label", "tag")
+_LABELS = ("title", "headline", "subject line", "slug", "name", "label", "descri", "tag")
 _SUMMARIES = ("summar", "recap", "distil", "condense", "compress", "compaction", "snapshot")
 _PROGRAM_WORDS = ("<analysis>", "<summary>", "<state_snapshot>", "tool", "text only", "another", "[archived")
 _TASKS = ("tag", "follow", "search", "autocomplet", "emoji", "your task is")
@@ -120,6 +129,8 @@ def asks_title(system: str, instructions: Iterable[str]) -> bool:
         near = text[max(0, found.start() - 300) : found.end() + 300] if found else ""
         wanted = _NEAR_TITLE_IN_SYSTEM if system and system.startswith(text) else _NEAR_TITLE
         if found and all(pattern.search(near) for pattern in wanted):
+            return True
+        if found and _BRIEF.search(near) and _QUOTED_PROMPT.search(text, found.end()):
             return True
     return False
 

@@ -67,7 +67,7 @@ def read_messages(body: Mapping[str, Any]) -> AdapterArguments:
     if choice is not None:
         arguments["tool_choice"] = choice
         extra["parallel_tool_calls"] = choice.get("disable_parallel_tool_use") is not True
-    extra |= _thinking(body.get("thinking")) | _format(body)
+    extra |= _thinking(body.get("thinking")) | _format(body) | _tool_errors(messages)
     return AdapterArguments(arguments=arguments, extra=extra, stream=streams(body))
 
 
@@ -183,6 +183,17 @@ def _spell_out_references(messages: list[dict[str, Any]]) -> tuple[list[dict[str
         return blocks
 
     return [{**message, "content": spell_out(message["content"])} for message in messages], loaded
+
+
+def _tool_errors(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The marks of the tool results, by call id, for the chat route: LiteLLM's adapter drops them."""
+    marks = {
+        block["tool_use_id"]: block["is_error"]
+        for message in messages
+        for block in (message["content"] if isinstance(message["content"], list) else ())
+        if block["type"] == "tool_result" and isinstance(block.get("is_error"), bool)
+    }
+    return {"tool_errors": marks} if marks else {}
 
 
 def _check_content(content: Any, where: str, holder: str) -> None:

@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from openclaw_rl.shared.journal.async_journal import AsyncJournal, Opening
 from openclaw_rl.shared.journal.journal import Journal
-from openclaw_rl.shared.journal.views import AuditFigures, LearningFigures, ProcessRow, TurnRef
+from openclaw_rl.shared.journal.views import AuditFigures, Frame, LearningFigures, ProcessRow, TurnRef
 
-__all__ = ["AsyncJournal", "AuditFigures", "Journal", "LearningFigures", "Opening", "ProcessRow", "TurnRef"]
+__all__ = ["AsyncJournal", "AuditFigures", "Frame", "Journal", "LearningFigures", "Opening", "ProcessRow", "TurnRef"]

@@ -62,6 +62,7 @@ class Operations:
     side_turns = Operation(episodes.side_turns)
     last_main_turn = Operation(episodes.last_main_turn)
 
+    was_sampled = Operation(turns.was_sampled)
     settle = Operation(signals.settle, writes=True, lingers=True)
     add_feedback = Operation(signals.add_feedback, writes=True)
     add_outcome = Operation(signals.add_outcome, writes=True)

@@ -21,7 +21,7 @@ _NEWEST = f"ORDER BY turns.id DESC LIMIT {FOUND}"
 
 _REFERENCE = """
 SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_key, arrived,
-  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id)
+  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND NOT weak)
 FROM turns JOIN sessions ON sessions.id = turns.session
 """
 

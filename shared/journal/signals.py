@@ -6,16 +6,21 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
 
 from openclaw_rl.shared.errors import JournalError
-from openclaw_rl.shared.journal.encoding import pack_record, unpack_record
+from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import expect, expected_episode, forget_expected, open_episode_of
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import read_turn, turn_row
-from openclaw_rl.shared.records import Feedback, Judgement, NextState, Outcome, Quarantine, Turn
+from openclaw_rl.shared.journal.views import Frame
+from openclaw_rl.shared.records import Feedback, Judgement, Message, NextState, Outcome, Quarantine, Turn
 
 _T = TypeVar("_T")
+Settled = Literal["", "weak", "firm"]
 
 _ROW = "(SELECT id FROM turns WHERE turn_id = ?)"
 
@@ -41,24 +46,62 @@ WHERE EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id)
 """
 
 
-def settle(connection: Connection, next_state: NextState) -> bool:
-    """Store what came after a turn; the first one stays. False if the turn already had one, or if its episode had
-    ended before the next turn came; JournalError if there is no such turn.
+def settle(connection: Connection, next_state: NextState, frame: Frame | None = None) -> Settled:
+    """Store what came after a turn. The first one stays, unless it is weak and the new one is not: that replaces it,
+    takes back a sample that waits, and has the turn judged again. `frame` is that of the request that brought it; it is
+    weak where the turn's own differs in both parts, but for a tool's result, which answers the turn itself.
+
+    `firm` or `weak`: such a next state stands now. "": nothing was stored, as the turn had a firm one, or its episode
+    had ended before the next turn came. Raises JournalError if there is no such turn.
     """
     turn = turn_row(connection, next_state.turn_id)
     session, episode, ended = connection.execute(
         "SELECT session, episode, ended FROM turns JOIN episodes USING (session, episode) WHERE turns.id = ?", (turn,)
     ).fetchone()
     if next_state.next_turn_id is not None and ended is not None:
-        return False
-    added = connection.execute(
-        "INSERT OR IGNORE INTO next_states (turn, role, body) VALUES (?,?,?)",
-        (turn, next_state.role, pack_record(next_state)),
-    ).rowcount
-    judged = connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
-    if added and not judged and (next_state.role == "user" or expected_episode(connection, session) != episode):
+        return ""
+    if frame is not None and next_state.role != "tool" and _is_foreign(connection, turn, frame):
+        next_state = msgspec.structs.replace(next_state, weak=True)
+    standing = connection.execute("SELECT weak, body FROM next_states WHERE turn = ?", (turn,)).fetchone()
+    if standing is not None:
+        weak, body = standing
+        if next_state.weak or not weak:
+            return "weak" if weak else ""
+        before = unpack_record(body, NextState).next_turn_id
+        next_state = msgspec.structs.replace(next_state, instead_of=before)
+        connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (turn,))
+    connection.execute(
+        "INSERT OR REPLACE INTO next_states (turn, role, weak, body) VALUES (?,?,?,?)",
+        (turn, next_state.role, next_state.weak, pack_record(next_state)),
+    )
+    judged = standing is None and connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
+    if not judged and (next_state.role == "user" or expected_episode(connection, session) != episode):
         _queue(connection, turn)
-    return bool(added)
+    return "weak" if next_state.weak else "firm"
+
+
+def frame_of(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Frame:
+    """The frame of a request: its canonical messages and the tools that it offers."""
+    system = messages[0] if messages and messages[0]["role"] == "system" else None
+    return Frame(
+        system=address(encode(system)) if system is not None else b"",
+        tools=address(encode(list(tools)) if tools else b""),
+    )
+
+
+def _is_foreign(connection: Connection, turn: int, frame: Frame) -> bool:
+    """True if a turn has another system text and other tools."""
+    head, tools = connection.execute(
+        "SELECT head, (SELECT digest FROM blobs WHERE blobs.id = tools) FROM turns WHERE id = ?", (turn,)
+    ).fetchone()
+    if (tools or address(b"")) == frame.tools:
+        return False
+    digest = b""
+    if head is not None:
+        digest, body = connection.execute("SELECT digest, body FROM blobs WHERE id = ?", (head,)).fetchone()
+        if decode(unpack(body)).get("role") != "system":
+            digest = b""
+    return bool(digest != frame.system)
 
 
 def add_feedback(connection: Connection, feedback: Feedback) -> None:
@@ -110,7 +153,8 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
     """Store a judgement; its turn no longer waits, unless feedback came after the one that `feedback_id` names.
 
     A judge that saw feedback, even a mere comment, must name the latest it saw: otherwise the turn is offered
-    again. The column `hint` holds wishes of people alone; the record holds every hint.
+    again. So is one whose judgement names (`next_turn_id`) a next state that was replaced meanwhile. The column `hint`
+    holds wishes of people alone; the record holds every hint.
     """
     wish = judgement.hint if judgement.hint_role == "user" else None
     turn = turn_row(connection, judgement.turn_id)
@@ -119,7 +163,9 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
         (turn, judgement.feedback_id, judgement.score, wish, pack_record(judgement)),
     )
     _count_votes(connection, judgement)
-    if not _newer_feedback(connection, turn):
+    if judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id):
+        _queue(connection, turn)
+    elif not _newer_feedback(connection, turn):
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
 
 
@@ -290,6 +336,12 @@ def _queue(connection: Connection, turn: int) -> None:
         "WHERE id = ? AND kind = 'main' AND status = 'complete' AND untrainable = ''",
         (turn,),
     )
+
+
+def _replaced(connection: Connection, turn: int, next_turn_id: str) -> bool:
+    """True if the turn's next state came instead of the one that this request brought."""
+    body = connection.value("SELECT body FROM next_states WHERE turn = ?", turn)
+    return body is not None and unpack_record(body, NextState).instead_of == next_turn_id
 
 
 def _newer_feedback(connection: Connection, turn: int) -> bool:

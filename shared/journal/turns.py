@@ -12,7 +12,7 @@ from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
-from openclaw_rl.shared.messages.equality import answer_marks
+from openclaw_rl.shared.messages.equality import answer_marks, text_mark
 from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
@@ -165,6 +165,14 @@ def find_answer(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     """The answer of a complete turn as a canonical message, without reading the turn's history."""
     found = connection.value("SELECT answer FROM turns WHERE turn_id = ? AND status = 'complete'", turn_id)
     return None if found is None else _load(connection, found)
+
+
+def was_sampled(connection: Connection, texts: Sequence[str]) -> bool:
+    """True if one of these texts, without reasoning and white space, was the answer of a turn."""
+    return any(
+        connection.value("SELECT 1 FROM answer_marks WHERE mark = ? LIMIT 1", text_mark(text)) is not None
+        for text in texts
+    )
 
 
 def turn_row(connection: Connection, turn_id: str) -> int:

@@ -11,7 +11,7 @@ from openclaw_rl.shared.records import Kind, TurnStatus
 
 
 class TurnRef(msgspec.Struct, frozen=True):
-    """A turn without its content. `settled`: it has a next state. `arrived` in Unix seconds."""
+    """A turn without its content. `settled`: it has a next state that stays. `arrived` in Unix seconds."""
 
     turn_id: str
     session_id: str
@@ -22,6 +22,13 @@ class TurnRef(msgspec.Struct, frozen=True):
     request_key: bytes
     arrived: float
     settled: bool
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """Digests of a request's first system message (empty without one) and of the tools that it offers."""
+
+    system: bytes
+    tools: bytes
 
 
 class EpisodeRow(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ nothing of that gets past here. A canonical message is a plain dict:
                  when a model wrote something that is no JSON object: the conversation continues, and the policy sees
                  what was really written
     tool_call_id, name    as sent
+    is_error     tool only, where the client says whether the tool failed: in the message, or for a call's id in
+                 `tool_errors` next to the messages. It is evidence for the judge; no template shows it
 
 Slash commands that a client put into one user message with other words (OpenClaw does, of messages in a row) become
 messages of their own again.
@@ -75,6 +77,11 @@ def normalize_chat(body: Mapping[str, Any], *, blind: str = TEXT_ONLY) -> ChatIn
     """A decoded `/v1/chat/completions` body as canonical input. `blind` says why images are refused, "" where they are
     not. Raises `BadRequest`."""
     messages = normalize_messages(body.get("messages"), blind=blind)
+    sent = body.get("tool_errors")
+    marks: dict[Any, Any] = sent if isinstance(sent, dict) else {}
+    for message in messages if marks else ():
+        if message["role"] == "tool" and isinstance(marks.get(message.get("tool_call_id")), bool):
+            message["is_error"] = marks[message["tool_call_id"]]
     tools, tools_json = _tools(body.get("tools"))
     forced = _forced_tool(body.get("tool_choice"), tools)
     parallel = body.get("parallel_tool_calls")
@@ -146,7 +153,9 @@ def _message(message: Any, where: str, blind: str) -> Iterator[Message]:
         reasoning = clean_text(reasoning) if isinstance(reasoning, str) else ""
         yield assistant_message(str(_content(parts)), reasoning, _tool_calls(message, where))
         return
-    others: dict[str, str] = {}
+    others: dict[str, Any] = {}
+    if role == "tool" and isinstance(message.get("is_error"), bool):
+        others["is_error"] = message["is_error"]
     for field in ("tool_call_id", "name"):
         value = message.get(field)
         if value is None or (field == "tool_call_id" and role != "tool"):

@@ -15,7 +15,7 @@ from openclaw_rl.cli import main as command_line
 from openclaw_rl.cli.main import app
 from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.records import Judgement, Quarantine, Vote
+from openclaw_rl.shared.records import Judgement, NextState, Quarantine, Vote
 from tests.processes import Proxy
 from tests.shared.journal_records import sample_of
 
@@ -135,6 +135,18 @@ def test_why_tells_the_story_in_words(service: Proxy, talk: Talk) -> None:
         json.loads(run(service, "why", f"chatcmpl-{second.removeprefix('turn_')}", "--json"))["turn"]["turn_id"]
         == second
     )
+
+
+def test_why_tells_of_weaker_evidence_that_was_replaced(service: Proxy, talk: Talk) -> None:
+    first = talk.say("What is 3 + 2?")
+    journal: Journal = service.journal()
+    for text, weak in (("Look at the notes.", True), ("Thanks.", False)):
+        came = NextState(turn_id=first, role="user", text=text, next_turn_id=f"turn_{weak}", weak=weak)
+        assert journal.settle(came) == ("weak" if weak else "firm")
+        story = run(service, "why", first)
+        assert f"Next came, from the user: “{text}”" in story
+        assert ("will replace it" in story) == weak
+    assert "It replaces what came first, with turn_True" in story
 
 
 def test_why_tells_judgement_and_what_became_of_it(service: Proxy, talk: Talk) -> None:

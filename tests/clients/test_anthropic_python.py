@@ -227,3 +227,21 @@ def test_tools_that_a_search_found_are_offered_from_then_on(
     ]
     state = captured.proxy.journal().next_state(turns[0].turn_id)
     assert state is not None and state.role == "tool" and "read_file" in state.text
+
+
+def test_the_mark_of_a_failed_tool_is_kept(anthropic_client: anthropic.Anthropic, captured: Captured) -> None:
+    captured.engine.say(TWO_CALLS)
+    asked = user("Would you read both of the marked notes?")
+    first = ask(anthropic_client, False, [asked], tools=ANTHROPIC_TOOLS)
+    calls = [block.id for block in first.content if block.type == "tool_use"]
+    results: Any = [
+        {"type": "tool_result", "tool_use_id": calls[0], "content": "no such note", "is_error": True},
+        {"type": "tool_result", "tool_use_id": calls[1], "content": "milk"},
+    ]
+    ask(anthropic_client, False, [asked, echoed(first), {"role": "user", "content": results}], tools=ANTHROPIC_TOOLS)
+    state = captured.proxy.journal().next_state(captured.turn(first.id).turn_id)
+    assert state is not None and state.text == "no such note\n\nmilk"
+    assert [(result.start, result.call_id, result.failed) for result in state.results] == [
+        (0, calls[0], True),
+        (14, calls[1], None),
+    ]

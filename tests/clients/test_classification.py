@@ -153,3 +153,29 @@ def test_a_chat_program_with_its_side_calls(openai_client: openai.OpenAI, captur
     assert [turn.parent_turn_id for turn in turns] == [None, None, None, turns[0].turn_id]
     state = captured.proxy.journal().next_state(turns[0].turn_id)
     assert state is not None and (state.role, state.text) == ("user", "With what?")
+
+
+def test_a_program_that_reads_along_takes_no_reaction(openai_client: openai.OpenAI, captured: Captured) -> None:
+    def tool(name: str) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+
+    def ask(answer: str, tools: list[Any], *messages: dict[str, Any]) -> Turn:
+        captured.engine.say(answer)
+        got: Any = openai_client.chat.completions.create(
+            model="policy", messages=list(messages), tools=tools, max_tokens=64  # type: ignore[arg-type]
+        )  # fmt: skip
+        return captured.turn(got.id)
+
+    agent, tools = says("system", "You look after an orchard."), [tool("count"), tool("pick"), tool("water")]
+    talk = [says("user", "How many trees are dry?"), says("assistant", "Seven trees are dry.")]
+    first = ask("Seven trees are dry.", tools, agent, talk[0])
+    keeper = says("system", "You keep the notes of an orchard.")
+    along = ask("Noted.", tools[:2], keeper, *talk, says("user", "Look at what was said and note what is worth it."))
+    journal = captured.proxy.journal()
+    state = journal.next_state(first.turn_id)
+    assert state is not None and (state.weak, state.next_turn_id) == (True, along.turn_id)
+    thanks = ask("You are welcome.", tools, agent, *talk, says("user", "Thanks, perfect."))
+    state = journal.next_state(first.turn_id)
+    assert state is not None and (state.role, state.text, state.weak) == ("user", "Thanks, perfect.", False)
+    assert (state.next_turn_id, state.instead_of) == (thanks.turn_id, along.turn_id)
+    assert (first.turn_id, "main") == (thanks.parent_turn_id, thanks.kind)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.judge.loop import CONFIRMED, CORRECTION
+from openclaw_rl.learner.judge.loop import AFTER_WEAK, CONFIRMED, CORRECTION, REPLACED
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.records import (
     ImageSpan,
@@ -382,3 +382,47 @@ async def test_the_loop_continues_after_the_journal_failed(untrained: Worlds) ->
     finally:
         loop.cancel()
     assert await world.journal.ready_count() == 1
+
+
+def aside(made: Turn, text: str) -> NextState:
+    """A next state from a request with another system text and other tools."""
+    return NextState(turn_id=made.turn_id, role="user", text=text, next_turn_id="turn_aside", weak=True)
+
+
+def reaction(made: Turn, text: str) -> NextState:
+    """A next state from the turn's own conversation."""
+    return NextState(turn_id=made.turn_id, role="user", text=text, next_turn_id="turn_own")
+
+
+async def test_a_reaction_takes_the_place_of_weaker_evidence_and_of_its_sample(untrained: Worlds) -> None:
+    world = untrained()
+    made = await world.says(1, "")
+    await world.journal.settle(aside(made, "No, that is wrong."))
+    await world.judge.once()
+    assert (await only_sample(world)).reward == -1.0
+    await world.journal.settle(reaction(made, "Thanks, perfect."))
+    assert await world.journal.ready_count() == 0, "nothing is learned from the weaker evidence meanwhile"
+    assert await world.judge.once() == 1
+    assert (await only_sample(world)).reward == 1.0
+    judgement = await world.journal.judgement(made.turn_id)
+    assert judgement is not None and judgement.next_turn_id == "turn_own" and REPLACED in judgement.reason
+    assert await world.judge.once() == 0
+
+
+async def test_a_sample_that_a_version_used_stays_used_when_its_next_state_is_replaced(untrained: Worlds) -> None:
+    world = untrained()
+    await world.versions.start()
+    made = await world.says(1, "")
+    await world.journal.settle(aside(made, "No, that is wrong."))
+    await world.judge.once()
+    sample = await only_sample(world)
+    await world.journal.commit_version(
+        PolicyVersion(number=1, parent=0, state="live", checkpoint="x", sample_ids=[sample.sample_id])
+    )
+    await world.journal.settle(reaction(made, "Thanks, perfect."))
+    assert await world.judge.once() == 1
+    assert await world.journal.ready_count() == 0
+    lesson = await world.journal.last_lesson(made.turn_id)
+    assert lesson is not None and lesson.sample_id == sample.sample_id
+    judgement = await world.journal.judgement(made.turn_id)
+    assert judgement is not None and judgement.score == 1.0 and AFTER_WEAK in judgement.reason

@@ -6,6 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.openclaw import reactions
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
@@ -13,6 +15,7 @@ from openclaw_rl.proxy.conversation.recorder import Reactions, Recorder, Request
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal.signals import frame_of
 from openclaw_rl.shared.messages.normalize import assistant_message, normalize_messages
 from openclaw_rl.shared.records import (
     Kind,
@@ -39,6 +42,7 @@ class Asked:
     chain: Chain
     response: list[int]
     arrived: float
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 class Talk:
@@ -62,6 +66,7 @@ class Talk:
         kind: Kind = "main",
         headers: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> Asked:
         """A request that is placed and waits for its answer."""
         arrived = now()
@@ -71,9 +76,10 @@ class Talk:
         named = session_of(headers, body or {}, chain)
         retried = headers.get("x-stainless-retry-count", "0") != "0"
         placement = await self.conversations.place(chain, kind, named, retried=retried)
+        placement = msgspec.structs.replace(placement, frame=frame_of(history, tools))
         entry = self.recorder.enter(placement, reactions(history, headers.get("x-openclaw-reactions", "")))
         await entry.done()
-        return Asked(placement, entry, history, chain, [next(self._tokens)], arrived)
+        return Asked(placement, entry, history, chain, [next(self._tokens)], arrived, tools)
 
     async def finish(
         self,
@@ -95,6 +101,7 @@ class Talk:
             kind="side" if asked.chain.answers_feedback else placement.kind,
             kind_reason="test",
             messages=asked.history,
+            tools=asked.tools,
             answer=message,
             prompt_ids=[1, 2],
             response_ids=asked.response,
@@ -120,9 +127,10 @@ class Talk:
         reasoning: str = "",
         headers: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
+        tools: tuple[dict[str, Any], ...] = (),
     ) -> TurnPlacement:
         """One request; `answer=None` leaves it unanswered."""
-        asked = await self.begin(*messages, kind=kind, headers=headers, body=body)
+        asked = await self.begin(*messages, kind=kind, headers=headers, body=body, tools=tools)
         if answer is not None:
             await self.finish(asked, answer, calls, status, reasoning)
         return asked.placement

@@ -32,9 +32,10 @@ from openclaw_rl.learner.judge.rules import (
 )
 from openclaw_rl.learner.judge.rules.form import READER
 from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
-from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
+from openclaw_rl.learner.judge.tool_results import next_state_failed
+from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 
-VERSION = "rules-v5"
+VERSION = "rules-v6"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
@@ -77,18 +78,6 @@ _SHORT_WORD = re.compile(r"(?<![\w'/.-])(?:" + "|".join(map(re.escape, form.WORD
 _ARE = re.compile(r"(?<![\w'-])r(?= (?:you|u)\b)|(?<=\bu )r\b|(?<=\byou )r\b")
 _DRAWN = re.compile(r"[a-z]*([a-z])\1{2,}[a-z]*")
 _DOUBLED = frozenset(["good", "too", "boo", "cool", "all", "well", "call", "tell", "sweet", "see", "need", "speed"])
-_FAILURE = re.compile(
-    r"^\s*(?:error|failed|failure|exception|traceback|fatal|panic|denied|cannot|could not|unable to|invalid"
-    r"|unknown (?:tool|command|option))\b|\btraceback \(most recent call last\)|\b\w*(?:error|exception): |\berror:"
-    r"|\bfatal: |\berror \[?[a-z]*\d+\]?|\bcommand not found\b|\bno such file or directory\b|\bpermission denied\b"
-    r"|\bsegmentation fault\b|\btimed out\b|\btime-?out exceeded\b|\bis not recognized as\b"
-    r"|\bexit(?:ed)?(?: with)?(?: (?:code|status))?:? *[1-9]\d*\b|\bexit[_ ]?code\"?: *[1-9]"
-    r"|\bhttp[/ ]?\d?\.?\d? ?[45]\d\d\b|\bstatus(?: code)?\"?:? *[45]\d\d\b|\"(?:is_?error|failed)\": *true"
-    r"|\"(?:success|ok)\": *false|\"status\": *\"(?:error|failed|failure|denied|forbidden)\"|\"error\": *(?:\"[^\"]|\{)"
-    r"|\b[1-9]\d* (?:failed|errors?)\b|\bnot found\s*$|\bENOENT\b|\bEACCES\b|\bconnection refused\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-_SEARCHED = 20_000
 
 Meaning = Literal["wish", "blame", "praise", "doubt", "sigh", "task", "statement", "nothing"]
 _REACTIONS: frozenset[Meaning] = frozenset(["wish", "blame", "praise", "doubt", "sigh"])
@@ -154,8 +143,10 @@ class RuleJudge:
         """One vote by rules. A tool result never gives a hint."""
         if next_state.role == "user":
             reading = read_message(next_state.text, answer=str(turn.answer.get("content") or ""))
+        elif next_state.source == AGENT:
+            reading = Reading(0.0, None, "another agent spoke")
         else:
-            failed = tool_failed(next_state.text)
+            failed = next_state_failed(turn, next_state)
             reading = Reading(-1.0 if failed else 1.0, None, "the tool failed" if failed else "the tool worked")
         return Judgement(
             turn_id=turn.turn_id,
@@ -487,10 +478,3 @@ def _shortened(found: re.Match[str]) -> str:
         return word
     doubled = re.sub(r"([a-z])\1{2,}", r"\1\1", word)
     return doubled if doubled in _DOUBLED else re.sub(r"([a-z])\1{2,}", r"\1", word)
-
-
-def tool_failed(text: str) -> bool:
-    """True if any of the results reports an error. Only the beginning and end of a long text are read."""
-    if len(text) > 2 * _SEARCHED:
-        text = f"{text[:_SEARCHED]}\n{text[-_SEARCHED:]}"
-    return _FAILURE.search(text) is not None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from openclaw_rl.learner.judge.rules.rules import tool_failed
+from openclaw_rl.learner.judge.tool_results import next_state_failed, tool_failed
+from openclaw_rl.shared.records import NextState, ToolResult
+from tests.learner.things import turn
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,131 @@ def test_a_tool_that_failed_is_negative(text: str) -> None:
 )
 def test_a_tool_that_worked_is_not(text: str) -> None:
     assert not tool_failed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Output: a\nError: (none)\nExit Code: 0",
+        "Command: ls\nDirectory: (root)\nOutput: a.py\nError: (none)\nExit Code: 0\nSignal: (none)\nPIDs: (none)",
+        "Exit code: 0\nWall time: 0.1 seconds\nOutput:\nerror: nothing\nTraceback (most recent call last):",
+        "<returncode>0</returncode>\n<output>\ntest_failure_is_logged ... ok\n</output>",
+        "<exit_code>0</exit_code>\n<stdout>Error: of the page</stdout>",
+        '{"output": "error: in the text", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}',
+        '{"stdout": "fatal: a word", "stderr": "", "exitCode": 0}',
+        "{'success': True, 'error': None, 'content': 'Error: in a page'}",
+        '{"content": [{"type": "text", "text": "{\\"status\\": \\"failed\\"}"}], "isError": false}',
+        '{"status": 200, "text": "## Fatal: cannot open display\\n\\nThis error occurs when"}',
+        "def check(value):\n    if not value:\n        raise TypeError: no value\n    return value",
+        "     1\timport os\n     2\traise ValueError('Error: bad')\n     3\t# exit code 1",
+        "src/a.py:3:    raise KeyError('Error: no such file or directory')\nsrc/b.py:9:ERROR: not found",
+        "2025-02-11 02:00:14 ERROR remote: connection refused\n2025-02-11 02:19:02 FATAL given up\n"
+        "2025-02-11 02:19:02 INFO 2 of 3 remotes in sync, exit code 1 of one",
+        "# Troubleshooting\n\nError: cannot connect\n\nThis means that the server is down.\n\n## More\n\nSee above.",
+        "Process exited with code 0",
+        '[{"title": "Error: what it means", "text": "Error: no such file"}]',
+        '{"path": "a.log", "content": "Error: no such file\\nTraceback (most recent call last):"}',
+        "<system>Command executed successfully.</system>\nfatal is a word",
+        "No matches found",
+        "[Command finished: exit 0]\nAll checks passed",
+    ],
+)
+def test_a_text_that_was_only_read_is_no_failure(text: str) -> None:
+    assert not tool_failed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1 validation error for shell\ncommand\n  Field required [type=missing, input_value={}, input_type=dict]",
+        "Output: (empty)\nError: (none)\nExit Code: 2\nSignal: (none)",
+        "Exit code: 127\nWall time: 0 seconds\nOutput:\nok",
+        "Chunk ID: a1\nWall time: 1 s\nProcess exited with code 1\nOutput:\nall is well",
+        "<returncode>2</returncode>\n<output>\n</output>",
+        "output\n[exit code: 3]",
+        "all is well\n(exit 1)",
+        "returncode=1",
+        "Command failed with exit status 2: make",
+        '{"output": "", "metadata": {"exit_code": 1}}',
+        "{'success': False, 'message': 'quota'}",
+        '{"isError": true, "content": [{"type": "text", "text": "no"}]}',
+        '[{"type": "text", "text": "Error: no such city"}]',
+        '{"error": {"code": 404, "message": "x"}}',
+        "<tool_use_error>File has not been read yet.</tool_use_error>",
+        "Error executing tool read_file: the path is outside of the workspace",
+        "MCP error -32602: Invalid arguments for tool create_event",
+        "The user doesn't want to proceed with this tool use.",
+        "Tool 'shel' not found.",
+        "<system>ERROR: Command failed with exit code: 1.</system>",
+        "❌ Failed to read the page",
+        "Output: (empty)\nError: (none)\nExit Code: (none)\nSignal: 9",
+        "old_string not found in a.py",
+        "Request failed with status code 404",
+        "Failed to edit, could not find the string to replace.",
+        "build of a\nnpm ERR! code ELIFECYCLE\nnpm ERR! errno 1",
+        "a.c: compiled\nmake: *** [all] Error 1",
+        "Your previous response was invalid: it is no JSON.",
+    ],
+)
+def test_structure_and_the_harness_tell_a_failure(text: str) -> None:
+    assert tool_failed(text)
+
+
+def called(name: str, **arguments: object) -> dict[str, object]:
+    return {"id": "call_1", "name": name, "arguments": arguments}
+
+
+LOG = "starting\nError: cannot connect to database\nretrying\nValueError: bad value\nfatal: gave up"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        called("read_file", path="server.log"),
+        called("ReadFile", path="server.log"),
+        called("Grep", pattern="rror"),
+        called("web_fetch", url="http://a.example"),
+        called("str_replace_based_edit_tool", command="view", path="a"),
+        called("bash", command="cd logs && tail -n 5 server.log | grep -i e"),
+        called("shell", command=["bash", "-lc", "sed -n '1,9p' server.log"]),
+        called("run_shell_command", command="cat server.log"),
+    ],
+)
+def test_a_call_that_reads_shows_other_peoples_errors(call: dict[str, object]) -> None:
+    assert not tool_failed(LOG, call)
+    assert tool_failed(LOG, called("bash", command="python serve.py"))
+
+
+def test_a_call_that_reads_can_fail_itself() -> None:
+    assert tool_failed("File not found: notes.txt", called("read_file", path="notes.txt"))
+    assert tool_failed("cat: notes.txt: No such file or directory", called("bash", command="cat notes.txt"))
+    assert tool_failed('{"status": "error", "error": "403"}', called("web_fetch", url="u"))
+
+
+def test_a_search_without_a_hit_did_not_fail() -> None:
+    assert not tool_failed("(no output)\n\nCommand exited with code 1", called("bash", command="grep -rn old src"))
+    assert tool_failed("(no output)\n\nCommand exited with code 2", called("bash", command="grep -rn old src"))
+
+
+def test_results_of_parallel_calls_are_read_one_by_one() -> None:
+    calls = [
+        {"id": "call_a", "name": "read", "arguments": {"path": "log"}},
+        {"id": "call_b", "name": "bash", "arguments": {"command": "make"}},
+    ]
+    made = msgspec.structs.replace(turn(1), answer={"role": "assistant", "content": "", "tool_calls": calls})
+
+    def failed(*results: tuple[str, str, bool | None]) -> bool:
+        starts = [sum(len(text) + 2 for _, text, _ in results[:place]) for place in range(len(results))]
+        state = NextState(
+            turn_id=made.turn_id,
+            role="tool",
+            text="\n\n".join(text for _, text, _ in results),
+            results=[ToolResult(start, call, mark) for start, (call, _, mark) in zip(starts, results, strict=True)],
+        )
+        return next_state_failed(made, state)
+
+    assert not failed(("call_b", "done", None), ("call_a", LOG, None))
+    assert failed(("call_b", "make: *** [all] Error 2", None), ("call_a", LOG, None))
+    assert failed(("call_a", LOG, None), ("call_b", LOG, None))
+    assert failed(("call_a", "fine", None), ("call_b", "fine", True)), "the client's own mark"
+    assert not failed(("call_a", "fine", None), ("call_b", LOG, False))

@@ -1,0 +1,342 @@
+"""Tell whether a tool failed, by the result that it gave.
+
+Structure comes first, words last:
+
+1. The client's own mark (`is_error` of the Messages API).
+2. Fields of a JSON object, or of a Python one in print: error marks, exit codes, HTTP statuses, status words, errors.
+3. The exit code in the lines that a harness puts around the output, in any spelling.
+4. The first line, where it is the harness's own report of a failure.
+5. Lines at both ends of the output that programs end with when they fail.
+
+Text that was only read (a file, search hits, a page, a log) holds other people's errors. So the call decides how much
+counts: of a tool that reads, or a shell command that does, the fifth step is left out, and the fourth counts only for a
+short result.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from openclaw_rl.shared.records import NextState, Turn
+
+_LONGEST = 20_000
+"""Characters that are read at each end of a result, and at most of an object in print."""
+_SHORT_LINES, _SHORT = 6, 800
+"""Lines and characters of a result that may be a mere report of a failure."""
+_HEAD, _TAIL = 4, 6
+"""Lines at both ends where a harness or a program says how it ended."""
+_DEPTH = 3
+
+_NOTHING = frozenset(["", "none", "(none)", "null", "nil", "undefined", "n/a", "no", "false", "0", "-", "{}", "[]"])
+"""Texts after "Error:" that mean that there was none."""
+
+# Fields of objects, spelled without case, `_` and `-`.
+_FAILED_IF_TRUE = frozenset(["iserror", "haserror", "failed", "timedout", "interrupted", "aborted"])
+_FAILED_IF_FALSE = frozenset(["success", "succeeded", "successful", "ok"])
+_EXIT_CODES = frozenset(["exitcode", "exitstatus", "returncode", "returnvalue", "returnstatus", "rc"])
+_STATUSES = frozenset(["status", "statuscode", "httpstatus", "httpstatuscode", "state", "outcome", "type"])
+_ERRORS = frozenset(["error", "errormessage", "exception"])
+_INNER = frozenset(["metadata", "meta", "result", "details", "structuredcontent"])
+"""Fields whose object says how the tool ended, where the outer one does not."""
+_SOURCES = frozenset(["path", "file", "filename", "file_path", "filePath", "url", "uri", "title"])
+"""Fields of an object that holds a text from somewhere."""
+_BAD_STATUS = frozenset(
+    [
+        "error",
+        "errored",
+        "failed",
+        "failure",
+        "fail",
+        "denied",
+        "forbidden",
+        "timeout",
+        "rejected",
+        "aborted",
+        "cancelled",
+    ]
+)
+_GOOD_STATUS = frozenset(["ok", "success", "succeeded", "successful", "completed", "complete", "done", "passed"])
+
+_EXIT = re.compile(
+    r"(?:\bexit(?:ed)?[ _-]?(?:code|status|value)|\bexited(?: with)?|\breturn(?:ed)?[ _-]?(?:code|status|value)|\brc\b"
+    r"|(?<=[\[(])exit)(?: (?:with|of|is|was|code|status|non-?zero))*[\"'>:=\s(]{0,4}(-?\d+)",
+    re.IGNORECASE,
+)
+_OUTPUT_BEGINS = re.compile(r"^\W*(?:output|stdout|result)\W*$", re.IGNORECASE)
+_EXPLAINED = 120
+"""Characters of a line that is a harness's own: what was read has longer ones."""
+
+
+def _line(*beginnings: str) -> re.Pattern[str]:
+    """Matches a line that begins in one of these ways."""
+    return re.compile("^(?:" + "|".join(beginnings) + ")", re.IGNORECASE)
+
+
+_ERROR_LINE = _line(r"[\W_]{0,6}(?:\w+ ){0,4}?(?:error|exception|failure)\b[^:\n]{0,12}:\s*(?P<what>[^\n]*)$")
+_REPORT = _line(
+    # an error, by its name
+    r"[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)",
+    r"(?:[\w-]+ ){0,4}(?:error|exception|failure)\b\s*(?:[:!>(\]]|-?\d|$)",
+    r"error (?:while|when|during|executing|calling|running|invoking|reading|writing|in|at|from|occurred)\b",
+    r"<[\w-]*error>|traceback \(most recent call last\)|(?:fatal|panic)\b\s*:|\d+ validation errors? for\b",
+    r"E(?:NOENT|ACCES|ISDIR|EXIST|PERM|CONNREFUSED|TIMEDOUT|NOTFOUND|NOTDIR|CONNRESET)\b",
+    r"HTTP(?:/\d\S*)?(?: error| status)?:? ?[45]\d\d\b|(?:status(?: code)?:? )?[45]\d\d (?:[A-Z][a-z]+ ?)+(?:[:.(]|$)",
+    # what was not possible
+    r"failed\b(?! tests?\b)(?: to\b|:|$| \w+)|(?:i |we )?(?:could not|couldn't|cannot|can't|can not|unable to)\b",
+    r"(?:invalid|unknown|unrecognized|unsupported|missing|ambiguous|malformed|unexpected) (?:required )?"
+    r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target)s?\b",
+    r"(?:no such|not a valid)\b|[^\n.:]{0,60} (?:is not (?:a valid|recognized)|does(?: not|n't) exist|is required)\b",
+    r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url|request|search|task)"
+    r"\b[^\n:]{0,80}\b(?:not found|does not exist|not available|timed out|failed)\b",
+    r"[\w ,'\"-]{0,60}\b(?:timed out|time-?out exceeded|(?:aborted|killed) by signal|segmentation fault)\b",
+    r"(?:string|text|pattern|old[_ ]?(?:string|text|str)|match)\b[^\n:]{0,60}\bnot (?:be )?found\b",
+    r"[^\n]{0,60}\bmust be unique\b|found \d+ (?:occurrences|matches) of\b",
+    r"[^\n]{0,80}\b(?:beyond|past) (?:the )?end of (?:the )?file\b|[\w.-]{1,40} is not available right now\b",
+    # what the model wrote wrongly
+    r"please (?:always )?provide exactly\b|no (?:valid )?(?:tool calls?|actions?|code blocks?)\b[^\n]{0,40}\bfound\b",
+    r"(?:your )?(?:last |previous )?(?:response|output|reply|answer|message)\b[^\n]{0,80}"
+    r"\b(?:invalid|not valid|could not be|failed|reached the|truncated|cut off|is empty|was empty|had)\b",
+    # what was not allowed
+    r"(?:permission|access|exec|request|operation|command)(?: was)? (?:denied|refused|rejected|forbidden|blocked)\b",
+    r"(?:the )?user (?:has )?(?:rejected|declined|denied|refused|cancell?ed|does(?:n't| not) want|aborted)\b",
+    r"(?:tool (?:use|call|execution)|command|request) (?:was )?(?:rejected|declined|denied|cancell?ed|aborted)\b",
+)
+"""The first line of a result that reports a failure."""
+_DECORATION = re.compile(r"^(?:\s*<[\w-]+>)?[\W_]{0,8}")
+"""A tag or signs before the report's words."""
+_ENDING = _line(
+    # an exception, as interpreters print it
+    r"traceback \(most recent call last\)|[\w.]*(?:Error|Exception|KeyboardInterrupt)\b(?::|$)",
+    # how programs and shells say it
+    r"(?:fatal|error|panic)\s*(?::|!|\[\w+\])|npm (?:err!|error)|err!|error\[\w+\]:|make(?:\[\d+\])?: \*\*\*",
+    r"(?:[^\s:]+: )+(?:\d+: |line \d+: |[^\n:]{0,80}: )?[^\n:]{0,80}(?:command not found|not found|permission denied"
+    r"|no such file or directory|(?:is|not) a directory|connection refused|operation not permitted)\.?\s*$",
+    r"command not found\b|[^\n]{0,80}\bis not recognized as\b|[^\n]{0,60}\b(?:connection refused|timed out)\.?\s*$",
+    r"signal: (?!\(?none|null|0\b)\w|segmentation fault\b|killed$|aborted$|build failed\b|failed\b|\W*FAILED\W",
+    # a test run
+    r"E   +\w+(?:Error|Exception)\b",
+)
+"""A line at an end of a program's output that says that it failed."""
+_TESTS = _line(r"\W*(?:[\w ]{0,20}: ?)?(?:\d+ \w+, )*[1-9]\d* (?:failed|failures?|failing|errors?)\b[^\n]{0,80}$")
+"""A test run's last line."""
+_QUOTED = _line(
+    r"\s{2,}|\t|\s*\d+\s*[\t:|→]|[\w./\\-]+[:-]\d+[:-]",  # code, a numbered listing, hits of a search
+    r"\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|[A-Z][a-z]{2} +\d+ \d\d:",  # a log
+    r"[-+*>|]\s|#{1,6}\s|<(?:!doctype|html|\?xml)\b",  # a document
+)
+"""A line of a text that was only read."""
+
+# Words in the names of tools that read, and of those that change or run something.
+_READS = frozenset([
+    "read", "view", "open", "cat", "get", "fetch", "search", "grep", "glob", "find", "list", "ls", "show",
+    "browse", "crawl", "scrape", "lookup", "query", "load", "recall", "retrieve", "inspect", "describe",
+    "extract", "tail", "head", "log", "logs", "look", "history", "web",
+])  # fmt: skip
+_ACTS = frozenset([
+    "write", "edit", "create", "update", "delete", "remove", "replace", "patch", "apply", "insert", "move",
+    "rename", "send", "post", "run", "exec", "execute", "shell", "bash", "terminal", "command", "cmd",
+    "process", "python", "code", "test", "click", "type", "press", "submit", "set", "add", "install", "kill",
+])  # fmt: skip
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_COMMAND_FIELDS = ("command", "cmd", "script", "input", "commands", "keystrokes")
+_SEPARATORS = re.compile(r"&&|\|\||[;\n|]")
+_READERS = _line(
+    r"(?:sudo )?(?:cat|bat|head|tail|less|more|nl|sed -n|grep|egrep|fgrep|rg|ag|ack|find|fd|ls|tree|awk|jq|yq|wc|sort"
+    r"|uniq|cut|tr|column|strings|xxd|stat|file|journalctl|dmesg|curl|wget|type|get-content|select-string|echo|printf"
+    r"|git (?:-\S+ )*(?:log|show|diff|grep|blame|status)|(?:docker|kubectl)(?: compose)? logs?|cd|pushd|export)\b"
+)
+"""Shell commands that read."""
+_ANSWERS_BY_CODE = _line(r"(?:sudo )?(?:grep|egrep|fgrep|rg|ag|ack|diff|cmp|test|\[|git (?:diff|grep)|pgrep|which)\b")
+"""Commands that exit with 1 where they find nothing, or a difference."""
+
+Use = Literal["reads", "runs", ""]
+
+
+def next_state_failed(turn: Turn, next_state: NextState) -> bool:
+    """True if one of the results that came next says that its tool failed."""
+    calls: Sequence[Mapping[str, Any]] = turn.answer.get("tool_calls") or ()
+    results = next_state.results
+    if not results:
+        return tool_failed(next_state.text, calls[0] if len(calls) == 1 else None)
+    by_id = {call.get("id"): call for call in calls if call.get("id")}
+    ends = [*(result.start for result in results[1:]), len(next_state.text)]
+    for place, (result, end) in enumerate(zip(results, ends, strict=True)):
+        call = by_id.get(result.call_id) or (calls[place] if len(calls) == len(results) else None)
+        failed = result.failed if result.failed is not None else tool_failed(next_state.text[result.start : end], call)
+        if failed:
+            return True
+    return False
+
+
+def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
+    """True if a result reports a failure; `call` is the canonical call that it answers, `None` if unknown."""
+    verdict = _by_object(text.strip(), call, _DEPTH)
+    if verdict is not None:
+        return verdict
+    if len(text) > 2 * _LONGEST:
+        text = f"{text[:_LONGEST]}\n{text[-_LONGEST:]}"
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return False
+    use, command = _use_of(call)
+    if not use and _QUOTED.match(lines[0]):
+        use = "reads"
+    code = None if use == "reads" and not command else _exit_code(lines)
+    tests = use != "reads" and any(_TESTS.match(line) for line in _own_lines(lines[-_TAIL:]))
+    if code is not None:
+        found_nothing = code == 1 and _answers_by_code(command)
+        return tests or (code != 0 and not found_nothing)
+    short = len(lines) <= _SHORT_LINES and len(text) <= _SHORT
+    if (short or use != "reads") and _reports_failure(lines[0]):
+        return True
+    if use == "reads":
+        return short and bool(command) and any(_ENDING.match(line) for line in lines[:1])
+    ends = lines if len(lines) <= _HEAD + _TAIL else [*lines[:_HEAD], *lines[-_TAIL:]]
+    return tests or any(_ENDING.match(line) and not _means_none(line) for line in _own_lines(ends))
+
+
+def _by_object(text: str, call: Mapping[str, Any] | None, depth: int) -> bool | None:
+    """The verdict of a result that is an object in print: `None` where it is no object."""
+    if not text or text[0] not in "{[" or text[-1] not in "}]" or not depth:
+        return None
+    value = _decoded(text)
+    if isinstance(value, list):  # the parts of one result
+        parts = [part for part in value if isinstance(part, dict) and part.get("type") == "text"]
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        return any(tool_failed(text, call) for text in texts)
+    if not isinstance(value, dict):
+        return None
+    verdict = _by_fields(value, reads=_use_of(call)[0] == "reads")
+    if verdict is not None:
+        return verdict
+    for name, inner in value.items():
+        if _bare(name) in _INNER and isinstance(inner, dict):
+            verdict = _by_fields(inner, reads=False)
+            if verdict is not None:
+                return verdict
+    content = value.get("content") or value.get("output") or value.get("result")
+    if isinstance(content, list):
+        return bool(_by_object(msgspec.json.encode(content).decode(), call, depth - 1))
+    was_read = not value.keys().isdisjoint(_SOURCES)
+    return isinstance(content, str) and not was_read and tool_failed(content, call)
+
+
+def _by_fields(fields: Mapping[str, Any], *, reads: bool) -> bool | None:
+    """The verdict of the fields of one object; `None` if none of them says how the tool ended.
+
+    In what a tool read, `status` and `state` are those of the thing that was read, unless they say "error".
+    """
+    named = {_bare(name): value for name, value in fields.items() if isinstance(name, str)}
+    good = False
+    for name, value in named.items():
+        if name in _FAILED_IF_TRUE or name in _FAILED_IF_FALSE:
+            if value in (True, False, "true", "false", "True", "False"):
+                said = value in (True, "true", "True")
+                if said == (name in _FAILED_IF_TRUE):
+                    return True
+                good = True
+        elif name in _EXIT_CODES or (name == "code" and not named.keys().isdisjoint(("stdout", "stderr", "output"))):
+            number = _number(value)
+            if number is not None:
+                return number != 0
+        elif name in _STATUSES:
+            number, word = _number(value), str(value).lower()
+            if number is not None and 400 <= number <= 599:
+                return True
+            if word in _BAD_STATUS and (not reads or word.startswith("error")):
+                return True
+            good = good or (number is not None and 200 <= number < 400) or word in _GOOD_STATUS
+    for name in named.keys() & _ERRORS:
+        if not _is_nothing(named[name]):
+            return True
+        good = True
+    return False if good else None
+
+
+def _exit_code(lines: Sequence[str]) -> int | None:
+    """The exit code in a harness's lines around the output: before it, else after it."""
+    begins = next((place for place, line in enumerate(lines[: 2 * _HEAD]) if _OUTPUT_BEGINS.match(line)), 1)
+    for line in (*lines[:begins], *reversed(lines[-_TAIL:])):
+        found = _EXIT.search(line) if len(line) <= _EXPLAINED and not _QUOTED.match(line) else None
+        if found is not None:
+            return int(found[1])
+    return None
+
+
+def _reports_failure(line: str) -> bool:
+    bare = _DECORATION.sub("", line)
+    return bool(_REPORT.match(line) or _REPORT.match(bare)) and not _means_none(bare)
+
+
+def _means_none(line: str) -> bool:
+    """True for "Error: (none)" and the like."""
+    found = _ERROR_LINE.match(line)
+    return found is not None and _is_nothing(found["what"])
+
+
+def _own_lines(lines: Sequence[str]) -> list[str]:
+    return [line for line in lines if not _QUOTED.match(line)]
+
+
+def _use_of(call: Mapping[str, Any] | None) -> tuple[Use, str]:
+    """The use of a tool, and the shell command where it runs one."""
+    if call is None:
+        return "", ""
+    arguments = call.get("arguments")
+    fields: Mapping[str, Any] = arguments if isinstance(arguments, dict) else {}
+    words = [word.lower() for word in _WORDS.findall(str(call.get("name") or ""))]
+    command = next((text for name in _COMMAND_FIELDS if (text := _command_text(fields.get(name)))), "")
+    reads = not _READS.isdisjoint(words)
+    acts = not _ACTS.isdisjoint(words)
+    if command in ("view", "read", "open"):  # an editor that takes its command as an argument
+        return "reads", ""
+    if command and (acts or not reads):
+        parts = [part.strip() for part in _SEPARATORS.split(command) if part.strip()]
+        return ("reads" if parts and all(map(_READERS.match, parts)) else "runs"), command
+    return ("reads" if reads and not acts else "runs" if acts else ""), ""
+
+
+def _command_text(value: Any) -> str:
+    """A shell command, also of a list such as `["bash", "-lc", "ls"]`."""
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return str(value[-1]) if len(value) > 2 and value[-2].startswith("-") and "c" in value[-2] else " ".join(value)
+    return value if isinstance(value, str) else ""
+
+
+def _answers_by_code(command: str) -> bool:
+    parts = [part.strip() for part in _SEPARATORS.split(command) if part.strip()]
+    return bool(parts) and bool(_ANSWERS_BY_CODE.match(parts[-1]) or _ANSWERS_BY_CODE.match(parts[0]))
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        pass
+    if len(text) > _LONGEST:
+        return None
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return None
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,9}", value.strip()) else None
+
+
+def _is_nothing(value: Any) -> bool:
+    return not value or (isinstance(value, str) and value.strip().lower() in _NOTHING)

@@ -1,0 +1,197 @@
+"""Text that programs put around a person's words in a user message, or send in the user's role.
+
+By kind: tagged blocks, headings before the words, rules after them, quoted files; and messages without any words of a
+person: results of commands and tools, complaints about the form of an answer, notices. Works on texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+def _beginning(*alternatives: str) -> re.Pattern[str]:
+    return re.compile(r"[\s>*#-]{0,20}(?:" + "|".join(alternatives) + ")", re.IGNORECASE)
+
+
+# Tags
+
+_TAG = re.compile(r"<([A-Za-z][\w-]{1,48})((?:\s[^<>\n]{0,200})?)>")
+_NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_WORDS_OF_PERSON = frozenset(["user-query", "user-message", "user-request", "user-input", "user-prompt", "feedback"])
+"""Names of blocks that hold all that the person typed."""
+_WRAPPED_WORDS = frozenset(["task", "query", "question", "request", "prompt", "message", "answer"])
+"""Names of blocks that may hold it, next to other words."""
+_SINGLE = frozenset([
+    "context", "instructions", "attachments", "attachment", "reminder", "environment", "workspace", "memory",
+    "memories", "rules", "skills", "todos", "notice", "timestamp", "editor", "selection", "diagnostics",
+    "caveat", "documents",
+])  # fmt: skip
+"""Names of one word of blocks that programs write."""
+_PROGRAM_WORDS = frozenset([
+    "context", "environment", "instructions", "reminder", "system", "workspace", "editor", "attached",
+    "attachments", "memory", "memories", "details", "info", "data", "state", "notice", "notification", "rules",
+    "skills", "todo", "todos", "history", "hook", "file", "files", "date", "datetime", "time", "session",
+    "mode", "aborted", "turn", "interrupted", "metadata", "settings", "budget", "usage", "git", "repo",
+    "project", "selection", "diagnostics", "caveat", "policy", "additional", "current", "permissions", "tabs",
+    "cwd", "recently", "agents",
+])  # fmt: skip
+"""A name of several words with one of these is a program's."""
+
+_HISTORY_WORDS = frozenset(["summary", "snapshot", "compacted", "handoff", "checkpoint"])
+"""Such a block stands in place of a history: it is no wrapping."""
+
+# Around the words
+
+_HEADING_OF_BLOCK = re.compile(
+    r"^#{1,3} [^\n]{0,200}(?:\.md\b|instructions|context|rules|environment|memory)[^\n]{0,200}\n\s*\Z", re.I | re.M
+)
+_REQUEST_HEADING = re.compile(
+    r"^#{1,4} (?:my|the user'?s?|user'?s?|current) (?:request|message|prompt|question|task|input)\b[^\n]{0,40}$",
+    re.I | re.M,
+)
+_RULES = re.compile(
+    r"^#{1,3} [^\n]{0,60}\b(?:block\*?|edit(?:ing)?|diff|output|response|answer|format\w*|tool use|reply|listing)\b"
+    r"[^\n]{0,40}\b(?:rules?|instructions?|guidelines?|reminder|requirements?)\b"
+    r"|^#{1,3} (?:reminder: instructions\b|task_progress\b|todo list\b[^\n]{0,40}\brequired)"
+    r"|^to suggest changes to a file you must\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The line with which a program begins to add its rules."""
+_QUOTED_FILES = (
+    ("--- Content from referenced files ---", "--- End of content ---"),
+    ("[BEGIN ATTACHED FILES]", "[END ATTACHED FILES]"),
+)
+
+# Whole messages
+
+_RESULT = _beginning(
+    # what agents get back that write their calls as text
+    r"(?:call id: \S+\s+)?observations?\b[^\n:]{0,40}:",
+    r"\[[\w. -]{1,60}(?: for '[^'\n]{0,200}')?\] result:",
+    r"(?:\[|<)?(?:tool|function)[ _-](?:result|results|response|output|call result)s?\b[^\n]{0,80}(?:[:\]>]|$)",
+    r"(?:here (?:is|are) )?the (?:result|output)s? of (?:the |your )?(?:tool|function|command|code|call|last)\b",
+    r"(?:code )?execution (?:result|output|log)s?\b[^\n:]{0,20}:",
+    r"exit ?code: ?-?\d+\b|exit status: ?\d+\b",
+    # what a program ran for the person
+    r"i ran (?:this|the following) (?:command|code|script)\b[^\n]{0,40}:\s*\n[\s\S]{0,2000}?\band got this output\b",
+)
+_MALFORMED = _beginning(
+    # the validators' own words
+    r"\d+ validation errors?\b|validation (?:error|errors|feedback|failed)\b[^\n]{0,60}:",
+    r"(?:output|response|schema|json|pydantic) (?:validation|parsing|parse) (?:error|failed|failure)\b[^\n]{0,60}:",
+    r"(?:could not|failed to|unable to|cannot) parse (?:the |your )?(?:llm|model|json) (?:output|response|action)\b",
+    r"plain text responses are not permitted\b|no (?:valid )?(?:tool call|action|code block)s?\b[^\n]{0,40}\bfound",
+    r"\[error\] you did not use a tool\b|i encountered an error while trying to use the tool\b",
+    r"guardrail\b[^\n]{0,60}\bfailed\b",
+    # an error of the agent's own code
+    r"(?:call id: \S+\s+)?(?:error|exception)(?: in [^\n:]{0,60})?:\s*\n",
+)
+_COMPLAINT = _beginning(
+    r"invalid (?:json|format|response|output|tool call|function call|action|or incomplete response)\b",
+    r"(?:error: )?(?:your|the) (?:last |previous )?(?:response|output|reply|answer|json|(?:tool|function) call)\b"
+    r"[^\n.]{0,60}\b(?:could not be parsed|(?:is|was) (?:not |in)valid|did not match|does not match|must be valid"
+    r"|failed (?:the )?(?:validation|schema)|(?:is|was) missing|did not (?:contain|include|use|call))",
+)
+"""A person may write that too: a program gives the details behind a colon, or orders to try again."""
+_DETAILS = re.compile(r":[ \t]*\S[^\n]{15,}|:\s*\n|```")
+_RETRY = re.compile(
+    r"\b(?:fix the errors? and try again|recall the function correctly|now let'?s retry|take care not to repeat"
+    r" previous errors|(?:retry|try again) with (?:a )?(?:valid|tool|corrected)|respond with (?:a )?valid json)\b",
+    re.IGNORECASE,
+)
+_RETRY_WORDS = ("try again", "retry", "recall the function", "valid json", "repeat previous errors")
+_NOTICE = _beginning(
+    r"i committed the changes with git hash\b|i (?:have )?\*?(?:added|updated) (?:these|the) \*?files\b",
+    r"i updated your \*?files\b|here are summaries of some files present in my git repo\b",
+    r"(?:here is|this is|the following is|below is) (?:a|the) (?:\w+ )?summary of (?:the|our|this|your|a) (?:\w+ ){0,2}"
+    r"(?:conversation|chat|session|discussion|work|history)\b",
+    r"another (?:language model|llm|agent|ai) (?:has )?(?:started|began|begun)\b[^\n]{0,80}\bsummary\b",
+    r"(?:the )?(?:conversation |chat |message )?history (?:has been|was) (?:summari[sz]ed|condensed|compacted)\b",
+    r"<(?:[a-z]+_)?(?:summary|snapshot|compacted_history)>",
+    r"\[(?:system|automated|auto|notice|reminder|info)\b[^\]\n]{0,80}\]\s*:?[^\n]*\Z",
+)
+
+
+class ReadText(NamedTuple):
+    """The words of a person in a text ("" if there are none), and `changed`: something was taken away."""
+
+    words: str
+    changed: bool
+
+
+def own_words(text: str) -> ReadText:
+    """The text without what a program put around the words."""
+    words = text
+    if "<" in words:
+        words = _without_blocks(words)
+    for opening, closing in _QUOTED_FILES:
+        start = words.find(opening)
+        if start >= 0:
+            end = words.find(closing, start)
+            words = words[:start] + (words[end + len(closing) :] if end >= 0 else "")
+    if "#" in words and (headings := list(_REQUEST_HEADING.finditer(words))) and words.lstrip().startswith("#"):
+        words = words[headings[-1].end() :]
+    rules = _RULES.search(words) if "#" in words or "To suggest changes to a file" in words else None
+    if rules is not None and words[: rules.start()].strip():
+        words = words[: rules.start()]
+    return ReadText(text, False) if words == text else ReadText(words.strip(), True)
+
+
+def is_result(text: str) -> bool:
+    """True if a program speaks in the user's role about what a call or an answer came to."""
+    if _RESULT.match(text) or _MALFORMED.match(text):
+        return True
+    lowered = text[:8000].lower()
+    retry = any(word in lowered for word in _RETRY_WORDS) and _RETRY.search(lowered) is not None
+    return (retry and "\n" in text.strip()) or bool(
+        _COMPLAINT.match(text) and (retry or _DETAILS.search(text, 0, 2000))
+    )
+
+
+def is_notice(text: str) -> bool:
+    """True if a program tells in the user's role what it did."""
+    return bool(_NOTICE.match(text))
+
+
+def _without_blocks(text: str) -> str:
+    """The text without the blocks of programs, and without the tags around words."""
+    kept: list[str] = []
+    persons: list[str] = []
+    position = 0
+    for name, start, inner, inner_end, end in _blocks(text):
+        kept.append(text[position:start])
+        if name in _WORDS_OF_PERSON:
+            persons.append(text[inner:inner_end].strip())
+        elif name in _WRAPPED_WORDS:
+            kept.append(text[inner:inner_end])
+        else:
+            kept[-1] = _HEADING_OF_BLOCK.sub("", kept[-1])
+        position = end
+    if not position:
+        return text
+    return "\n\n".join(persons) if persons else "".join([*kept, text[position:]])
+
+
+def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
+    """The blocks of known names: name, start, start and end of what is inside, end."""
+    position = 0
+    unclosed: set[str] = set()
+    while (tag := _TAG.search(text, position)) is not None:
+        position = tag.end()
+        words = [word.lower() for word in _NAME_WORDS.findall(tag[1])]
+        name = "-".join(words)
+        known = name in _WORDS_OF_PERSON or name in _WRAPPED_WORDS or _by_program(words)
+        closing = text.find(f"</{tag[1]}>", position) if known and tag[1] not in unclosed else -1
+        if closing < 0:
+            unclosed.add(tag[1])
+        else:
+            position = closing + len(tag[1]) + 3
+            yield name, tag.start(), tag.end(), closing, position
+
+
+def _by_program(words: list[str]) -> bool:
+    if len(words) == 1:
+        return words[0] in _SINGLE
+    return _HISTORY_WORDS.isdisjoint(words) and not _PROGRAM_WORDS.isdisjoint(words)

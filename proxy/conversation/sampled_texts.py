@@ -1,0 +1,30 @@
+"""Recognizes an answer of the policy that comes back in the user's role: in a team, agents hear each other as users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.messages.equality import squeezed
+
+_SHORTEST = 20
+"""Bytes without white space; a person may type a shorter answer too."""
+_NAME = 80
+"""Characters of a first line, or before a colon, that may name the agent who speaks."""
+
+
+async def was_sampled(text: str, journal: AsyncJournal) -> bool:
+    """True if a user's text is an answer that was sampled here, perhaps behind the name of the agent who gave it.
+    Raises `JournalError`.
+    """
+    texts = [one for one in _readings(text) if len(squeezed(one)) >= _SHORTEST]
+    return bool(texts) and await journal.was_sampled(texts)
+
+
+def _readings(text: str) -> Iterator[str]:
+    text = text.strip()
+    yield text
+    for mark in ("\n", ":"):
+        name, found, rest = text.partition(mark)
+        if found and len(name) <= _NAME and rest.strip():
+            yield rest.strip()
