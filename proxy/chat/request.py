@@ -16,8 +16,8 @@ from openclaw_rl.proxy.chat.parameters import Parameters, read_parameters, read_
 from openclaw_rl.proxy.conversation.bridge import Written
 from openclaw_rl.proxy.conversation.chain import Chain, Chains
 from openclaw_rl.proxy.conversation.classify import FEEDBACK, Evidence, TurnClass, classify, own_rules
-from openclaw_rl.proxy.conversation.openclaw import ChannelReaction, reactions
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
+from openclaw_rl.proxy.conversation.programs.openclaw import ChannelReaction, reactions
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.dialects.headers import ROUTED_HEADER
 from openclaw_rl.proxy.engine.model_names import ModelNames

@@ -13,12 +13,12 @@ from functools import cached_property
 
 import msgspec
 
-from openclaw_rl.proxy.conversation import conversation_work
-from openclaw_rl.proxy.conversation import utility_prompts as prompts
-from openclaw_rl.proxy.conversation.claude_code import SUGGESTION, bare_system
-from openclaw_rl.proxy.conversation.purpose_headers import Purpose, purposes
+from openclaw_rl.proxy.conversation.programs import conversation_work
+from openclaw_rl.proxy.conversation.programs import utility_prompts as prompts
+from openclaw_rl.proxy.conversation.programs.claude_code import SUGGESTION, bare_system
+from openclaw_rl.proxy.conversation.programs.purpose_headers import Purpose, purposes
+from openclaw_rl.proxy.conversation.programs.subagents import is_subagent
 from openclaw_rl.proxy.conversation.speaker import Speech, runtime_fields
-from openclaw_rl.proxy.conversation.subagents import is_subagent
 from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Kind, Message
 from openclaw_rl.shared.settings.turn_rules import TurnRule

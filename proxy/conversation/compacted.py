@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.proxy.conversation.claude_code import CONTINUED
-from openclaw_rl.proxy.conversation.openclaw import COMPACTED
+from openclaw_rl.proxy.conversation.programs.claude_code import CONTINUED
+from openclaw_rl.proxy.conversation.programs.openclaw import COMPACTED
 
 _READ = 600
 """Characters at the beginning of a message where it says so."""

@@ -14,8 +14,8 @@ from cachetools import LRUCache
 
 from openclaw_rl.proxy.conversation.bridge import Written
 from openclaw_rl.proxy.conversation.chain import BETWEEN, NextWords
-from openclaw_rl.proxy.conversation.openclaw import ChannelReaction
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
+from openclaw_rl.proxy.conversation.programs.openclaw import ChannelReaction
 from openclaw_rl.proxy.conversation.sampled_texts import was_sampled
 from openclaw_rl.proxy.conversation.speaker import command_score
 from openclaw_rl.proxy.conversation.tree import Tree

@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
-from openclaw_rl.proxy.conversation import conversation_work
-from openclaw_rl.proxy.conversation.claude_code import unwrap
-from openclaw_rl.proxy.conversation.openclaw import (
+from openclaw_rl.proxy.conversation.programs import conversation_work
+from openclaw_rl.proxy.conversation.programs.claude_code import unwrap
+from openclaw_rl.proxy.conversation.programs.openclaw import (
     Program,
     cut_context,
     cut_runtime,
@@ -22,8 +22,8 @@ from openclaw_rl.proxy.conversation.openclaw import (
     program_of,
     runtime_in,
 )
-from openclaw_rl.proxy.conversation.program_text import is_notice, is_result, own_words
-from openclaw_rl.proxy.conversation.utility_prompts import asks_compaction
+from openclaw_rl.proxy.conversation.programs.program_text import is_notice, is_result, own_words
+from openclaw_rl.proxy.conversation.programs.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.openclaw import reactions
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
+from openclaw_rl.proxy.conversation.programs.openclaw import reactions
 from openclaw_rl.proxy.conversation.recorder import Reactions, Recorder, RequestEntry
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.metrics.metrics import Metrics

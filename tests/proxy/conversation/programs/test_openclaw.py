@@ -6,7 +6,7 @@ import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.classify import Evidence, classify
-from openclaw_rl.proxy.conversation.openclaw import ChannelReaction, emoji_score, reactions
+from openclaw_rl.proxy.conversation.programs.openclaw import ChannelReaction, emoji_score, reactions
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.conversation.speaker import read_user, runtime_fields
 from openclaw_rl.shared.messages.normalize import normalize_chat, normalize_messages

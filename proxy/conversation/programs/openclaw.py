@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from openclaw_rl.proxy.conversation.claude_code import cut_between
+from openclaw_rl.proxy.conversation.programs.claude_code import cut_between
 from openclaw_rl.shared.messages.normalize import INTERNAL_CONTEXT, text_of
 from openclaw_rl.shared.records import Message
 
