@@ -36,7 +36,7 @@ from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Kind, Purpose
 from openclaw_rl.trainer_cloud.engine.versions import CloudVersion, CloudVersions, UnknownVersion
 from openclaw_rl.trainer_cloud.pointer import BadPointer
-from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler
+from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler, ScoreRequest
 
 log = logging.getLogger(__name__)
 
@@ -387,7 +387,7 @@ class CloudEngine:
         count = job.request.top_logprobs_num
         if start + 1 >= len(ids):
             return 0
-        scored = await sampler.score(ids, start + 1, top_logprobs=count, images=job.images)
+        scored = await sampler.score(ScoreRequest(ids, start + 1, count, images=job.images))
         if count and len(scored.top_logprobs) != len(scored.logprobs):
             raise CloudError(f"{self._provider.name} reports no likeliest tokens of a text", "refused")
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)

@@ -16,6 +16,7 @@ from openclaw_rl.shared.engine.client import EngineClient
 from openclaw_rl.shared.errors import EngineError, TrainerError
 from openclaw_rl.shared.records import PromptImage, Sample, Sampling
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.provider import ScoreRequest
 from openclaw_rl.trainer_cloud.tinker.provider import Tinker
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer
 from tests.shared.tiny_vision import data_url, picture
@@ -90,7 +91,9 @@ async def test_an_engine_of_a_model_that_reads_only_refuses_images_with_a_fake(
 async def test_another_format_is_sent_as_png_with_a_fake(front: Front, fake: TinkerFake, policy: Path) -> None:
     provider = Tinker(tinker_settings(front.url, policy, policy, request_timeout=20.0))
     webp = picture(32, 32, "green", "WEBP")
-    await (await provider.sampler("")).score(IDS, 8, images=[PromptImage(data_url(webp, "image/webp"), 1, 4)])
+    await (await provider.sampler("")).score(
+        ScoreRequest(IDS, 8, images=[PromptImage(data_url(webp, "image/webp"), 1, 4)])
+    )
     ((place, form, file),) = fake.images
     assert (place, form) == (1, "png")
     with Image.open(io.BytesIO(file)) as found, Image.open(io.BytesIO(webp)) as wanted:
