@@ -349,7 +349,7 @@ class CloudEngine:
                 if time.monotonic() < self._slow_until:
                     await places.enter_async_context(self._slowly)
             sampler = await self.versions.sampler(job.version)
-            scoring = job.score_from is not None
+            scoring = job.score_from is not None and job.score_from + 1 < prompt
             reserved: dict[Kind, int] = {
                 "prefill": prompt * (1 + (scoring and params.max_new_tokens > 0)),
                 "sample": params.max_new_tokens,
@@ -385,8 +385,6 @@ class CloudEngine:
         start, ids = job.score_from, job.request.input_ids
         assert start is not None
         count = job.request.top_logprobs_num
-        if start + 1 >= len(ids):
-            return 0
         scored = await sampler.score(ScoreRequest(ids, start + 1, count, images=job.images))
         if count and len(scored.top_logprobs) != len(scored.logprobs):
             raise CloudError(f"{self._provider.name} reports no likeliest tokens of a text", "refused")
