@@ -4,7 +4,7 @@ service where SkyRL's server has no such thing: likeliest and chosen tokens, sco
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -16,32 +16,18 @@ from openclaw_rl.trainer_cloud import preflight
 from openclaw_rl.trainer_cloud.provider import CloudError, Datum, ScoreRequest
 from openclaw_rl.trainer_cloud.tinker.provider import Tinker
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer
-from tests.trainer_cloud.front import Front, run_front
+from tests.trainer_cloud.front import Front
 from tests.trainer_cloud.serving import tinker_settings
 from tests.trainer_cloud.tinker_fake import TinkerFake
 from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
-from tests.trainer_local.tiny import anchor, sample, write_policy
+from tests.trainer_local.tiny import anchor, sample
+
+pytest_plugins = ("tests.trainer_cloud.tinker_fixtures",)
 
 IDS = [5, 6, 7, 8, 9, 10, 11, 12]
 START = 5
 CHOSEN = np.array([[3, 0], [0, 11], [2, 4]], dtype=np.int64)
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_policy(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def fake(policy: Path) -> TinkerFake:
-    return TinkerFake(TorchProvider(policy), str(policy))
-
-
-@pytest.fixture
-def front(fake: TinkerFake) -> Iterator[Front]:
-    with run_front(fake) as running:
-        yield running
 
 
 @pytest.fixture
