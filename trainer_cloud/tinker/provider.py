@@ -206,7 +206,7 @@ class TinkerSampler:
             top_p=params.top_p,
         )
         more = {"topk_sample_logprobs": top_logprobs} if top_logprobs else {}
-        prompt = model_input(library().types, ids, images)
+        prompt = await _prompt(ids, images)
         answer = await self._answer(prompt, wanted, self._settings.serve.request_timeout, more)
         sequence = answer.sequences[0]
         logprobs = sequence.logprobs
@@ -229,7 +229,7 @@ class TinkerSampler:
         if chosen is not None:
             rows = np.concatenate([np.zeros((start - 1, chosen.shape[1]), dtype=np.int64), chosen])
             more["target_prompt_logprobs"] = sparse(library().types, rows, start - 1)
-        answer = await self._scored(model_input(library().types, ids, asked.images), count, more)
+        answer = await self._scored(await _prompt(ids, asked.images), count, more)
         logprobs = list(answer.prompt_logprobs or ())[-count:]
         if len(logprobs) != count or any(one is None for one in logprobs):
             scored = f"{len(logprobs)} of {count} tokens of a text of {len(ids)}"
@@ -292,6 +292,11 @@ class TinkerTraining(ClientTraining):
 
     async def finish(self, given: Any, doing: str) -> Any:
         return await done(given, self._settings.serve.request_timeout, doing, training=True)
+
+
+async def _prompt(ids: Sequence[int], images: Sequence[PromptImage]) -> Any:
+    """A prompt as the library takes it, made in a thread: converting images would hold up other answers."""
+    return await asyncio.to_thread(model_input, library().types, ids, images)
 
 
 def _cached(answer: Any) -> int:
