@@ -2,7 +2,7 @@
 
 The two halves in `evaluation/reactions/` have separate authors, who had not seen the judge's rules. Each label is one
 reader's. Rules and prompts may be tuned on `development.jsonl`. `held_out.jsonl` measures them and is never read to
-mend them.
+mend them. By accident, its tool results were seen by the author of the rules for tool results.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Remembered hints: distinct wishes of the user, without those that accepted answers contradict.
 
 A judge can be wrong, and people change their minds. That shows in the answers accepted after a hint: does the base find
-them likelier with the hint than with a request about something else, or less likely? Without that comparison all hints
-look wrong: any words after a question make an answer that was given without them less likely. Over the last reactions a
-hint has a vote each time it was said, and a vote or a part of one for or against it by each accepted answer. A hint
-with more votes against than for it is not taught, until it is said again as often.
+them likelier with the hint than with a request about something else, or less likely? With a small chat model any
+request makes answers that were given without it less likely, the accepted ones too. Over the last reactions a hint has
+a vote each time it was said, and a vote or a part of one for or against it by each accepted answer. A hint with more
+votes against than for it is taught on its own turns alone, until it is said again as often.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ WINDOW = 64
 ASKED = 8
 """Number of accepted answers, the newest, that vote on a hint."""
 CLEAR = 4.0
-"""Nats (of a whole answer) that a hint must change for a whole vote; less is a part of one. With a small chat model
-chance alone changes as much.
+"""Nats (of a whole answer) that a hint must change for a whole vote; less is a part of one. Answers of a small chat
+model differ by about as much among each other (`bench.real_model.hint_effects`).
 """
 UNRELATED = "Please call me Sam from now on."
 """The request about something else."""

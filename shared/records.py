@@ -150,9 +150,8 @@ class ToolResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NextState(msgspec.Struct, frozen=True, kw_only=True):
-    """The next state of a turn. `source` is `turn` (the next request), `agent` (the same, where another agent
-    speaks in it), `feedback` or `outcome`. Parallel tool results
-    are one next state, with the place of each in `results`.
+    """The next state of a turn. `source` is `turn` (the next request), `agent` (the same, where another agent speaks in
+    it), `feedback` or `outcome`. Parallel tool results are one next state, with the place of each in `results`.
 
     `weak`: it came from a request with another system text and other tools than the turn's, so a next state from the
     turn's own conversation replaces it; that one names the request it came `instead_of`.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Sequence
 from typing import Any
 
+from openclaw_rl.shared.messages.images import file_of
 from openclaw_rl.shared.records import PromptImage
 
 _SENT = ("png", "jpeg")
@@ -33,8 +33,8 @@ def _file(url: str) -> tuple[str, bytes]:
     """Format and bytes of the file in a data URL. Other files than PNG and JPEG become PNG: the first frame, without
     transparency, as SGLang reads them.
     """
-    head, _, payload = url.partition(",")
-    form, data = head.removeprefix("data:image/").removesuffix(";base64"), base64.b64decode(payload)
+    media_type, data = file_of(url)
+    form = media_type.removeprefix("image/")
     if form in _SENT:
         return form, data
     from PIL import Image  # loaded with the first image that needs it

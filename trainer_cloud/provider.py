@@ -82,6 +82,19 @@ class Scored(msgspec.Struct, frozen=True):
     cached: int = 0
 
 
+class ScoreRequest(msgspec.Struct, frozen=True):
+    """A text whose tokens `ids[start:]` are to be scored, each after what stands before it; `start` is at least 1.
+    `top_logprobs` likeliest tokens are reported in the place of each, and `chosen` `[len(ids) - start, K]` are further
+    ids to score there. `images` stand in `ids`, as in a `Datum`.
+    """
+
+    ids: Sequence[int]
+    start: int
+    top_logprobs: int = 0
+    chosen: NDArray[np.int64] | None = None
+    images: Sequence[PromptImage] = ()
+
+
 class Sampler(Protocol):
     """One set of weights that can be sampled from, for as long as it is held."""
 
@@ -91,18 +104,8 @@ class Sampler(Protocol):
         """One answer to a prompt with `images`. Cancelling ends the work there."""
         ...
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
-        """Logprobs of `ids[start:]`, each after what stands before it; `start` is at least 1. `chosen` `[len(ids) -
-        start, K]` are further ids to score in the place of each token.
-        """
+    async def score(self, asked: ScoreRequest) -> Scored:
+        """Logprobs of the tokens of a text."""
         ...
 
 

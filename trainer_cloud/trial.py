@@ -27,6 +27,7 @@ from openclaw_rl.trainer_cloud.provider import (
     Pass,
     Provider,
     Sampler,
+    ScoreRequest,
     Training,
     Updated,
 )
@@ -182,7 +183,7 @@ class Trial:
         )
 
     async def _score(self) -> TrialAnswer:
-        found = await (await self._sampler()).score(self._text, self._start_of_answer)
+        found = await (await self._sampler()).score(ScoreRequest(self._text, self._start_of_answer))
         cached = found.cached / len(self._text)
         return TrialAnswer(
             f"{len(found.logprobs)} scores, {cached:.0%} of the text from the cache",
@@ -200,7 +201,7 @@ class Trial:
         return _sent(prefill=len(self._text), cached=cached, sample=1)
 
     async def _likeliest(self, width: int) -> TrialAnswer:
-        found = await (await self._sampler()).score(self._text, self._start_of_answer, top_logprobs=width)
+        found = await (await self._sampler()).score(ScoreRequest(self._text, self._start_of_answer, top_logprobs=width))
         reported = min((len(row) for row in found.top_logprobs), default=0)
         methods = "rehearse, topk and topk-select compare that many" if reported else "take binary, opd or combined"
         return TrialAnswer(f"{reported} in each place", self._scored(found.cached), methods)
@@ -209,7 +210,7 @@ class Trial:
         ids = np.array(sorted(set(self._text))[:count], dtype=np.int64)
         width = min(_CHOSEN_AT_ONCE, len(ids))
         chosen = np.resize(ids, (ANSWER, width))
-        found = await (await self._sampler()).score(self._text, self._start_of_answer, chosen=chosen)
+        found = await (await self._sampler()).score(ScoreRequest(self._text, self._start_of_answer, chosen=chosen))
         assert found.chosen is not None, "it was asked"
         return TrialAnswer(
             f"{found.chosen.size:,} scores of {len(np.unique(chosen))} ids",
@@ -320,7 +321,7 @@ class Trial:
             return TrialAnswer("nothing was kept")
         sampler = await self._provider.sampler(self._weights)
         drawn = await sampler.sample(self._prompt, SamplingParams(max_new_tokens=ANSWER, temperature=1.0))
-        scored = await sampler.score(self._learned, len(self._prompt))
+        scored = await sampler.score(ScoreRequest(self._learned, len(self._prompt)))
         off = _rms(np.asarray(scored.logprobs, dtype=np.float32) - self._trained)
         sent = Counter(_sent(prefill=len(self._prompt), cached=drawn.cached, sample=len(drawn.ids)))
         sent.update(_sent(prefill=len(self._learned), cached=scored.cached, sample=1))

@@ -52,7 +52,9 @@ LEAST_MICRO_BATCH = 256
 CPU_ACTIVATION_BYTES = 1 << 30
 """Activations above which layers recompute theirs on a CPU, unless the setting `recompute` decides."""
 ACTIVATION_BYTES = 80
-"""Activations that a layer of a transformer keeps for each token, by its hidden size, in float32 (measured)."""
+"""Activations that a layer of a transformer keeps for each token, by its hidden size, in float32: a round figure
+(`placement.memory.SAVED` has exact ones in bfloat16).
+"""
 WIDE = 512
 """Hidden size from which more than one thread makes a step on a CPU faster."""
 

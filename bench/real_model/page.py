@@ -16,7 +16,8 @@ _HEAD = """
 
 `{command}` ({date}; {model}; means ± 95 % intervals over {seeds}). Three simulated people have a wish
 that a program checks: no lists and no bold (`plain`), at most two sentences (`brief`), a question at the end
-(`asking`). The presets were tuned on `brief`; trials of other variants looked at `plain` too, so only `asking` is
+(`asking`). The presets were tuned on `brief`, and trials of other variants looked at `plain`. How a hint is held
+against accepted answers was changed after a look at the steps of `plain`, and tried once with `asking`. So none is
 untouched. Style is the share of first answers to held-out questions that respect the wish. Knowledge is the share of
 the questions answered rightly once by the base that are answered rightly again, on other samples; so the control's is
 below 1. Degenerate answers are empty or loops. The last columns have the log-likelihood of held-out texts, the versions

@@ -66,11 +66,10 @@ def connect(
     where nothing runs.
     """
     settings, found = as_served(settings_of(data)), service(data, url, key)
+    names = ", ".join((*CLIENTS, *RECIPES))
     if not client:
         model = settings.serve.model_name
-        typer.echo(
-            _RECIPE.format(known=", ".join((*CLIENTS, *RECIPES)), url=found.url, key=found.key or "any", model=model)
-        )
+        typer.echo(_RECIPE.format(known=names, url=found.url, key=found.key or "any", model=model))
         return
     if client in RECIPES:
         provider = provider_entry(settings, found)["models"]["providers"][PROVIDER]
@@ -79,7 +78,6 @@ def connect(
         typer.echo(RECIPES[client].format(context=model.get("contextWindow", 32768), **shown), nl=False)
         return
     if client not in CLIENTS:
-        names = ", ".join((*CLIENTS, *RECIPES))
         raise ConfigError(
             f"{client} is none of {names}; openclaw-rl connect without a name says how to connect any client"
         )

@@ -307,6 +307,10 @@ def _list(config: Mapping[str, Any], *place: str) -> list[Any]:
     return found
 
 
+def _again(program: str, note: str = "") -> str:
+    return f"Start {program} again and talk to it as always.{note}"
+
+
 CLIENTS = {
     "openclaw": Client(
         file=_openclaw_file,
@@ -316,21 +320,17 @@ CLIENTS = {
     "nanobot": Client(
         file=lambda environ: Path("~/.nanobot/config.json"),
         wanted=_nanobot,
-        afterwards="Start nanobot again (nanobot agent, nanobot gateway) and talk to it as always.",
+        afterwards=_again("nanobot (nanobot agent, nanobot gateway)"),
     ),
     "claude-code": Client(
         file=lambda environ: Path(environ.get("CLAUDE_CONFIG_DIR") or "~/.claude") / "settings.json",
         wanted=_claude_code,
-        afterwards="Start claude again and talk to it as always.",
+        afterwards=_again("claude"),
     ),
-    "opencode": Client(
-        file=_opencode_file,
-        wanted=_opencode,
-        afterwards="Start opencode again and talk to it as always.",
-    ),
+    "opencode": Client(file=_opencode_file, wanted=_opencode, afterwards=_again("opencode")),
     "qwen-code": Client(
         file=lambda environ: Path("~/.qwen/settings.json"),
         wanted=_qwen_code,
-        afterwards="Start qwen again and talk to it as always. Variables OPENAI_… in its environment come first.",
+        afterwards=_again("qwen", " Variables OPENAI_… in its environment come first."),
     ),
 }

@@ -22,7 +22,7 @@ import msgspec
 from openclaw_rl.proxy.conversation.chain import Chain, Place
 from openclaw_rl.proxy.conversation.session_id import is_fresh
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef
-from openclaw_rl.shared.messages.equality import call_mark, squeezed, text_mark, without_reasoning
+from openclaw_rl.shared.messages.equality import call_mark, characters, squeezed, text_mark, without_reasoning
 from openclaw_rl.shared.messages.normalize import text_of
 
 BY_CALL = "its client changed the history before that turn: found by the id of a tool call"
@@ -191,9 +191,9 @@ class ChangedAnswers:
         if any(identity in text for identity in ids):
             return True
         ours, shown = squeezed(without_reasoning(text_of(answer))), squeezed(text)
-        if len(ours) >= _BEGINNING and shown.startswith(ours):
+        if characters(ours) >= _BEGINNING and shown.startswith(ours):
             return True
-        return len(shown) >= _BEGINNING and 2 * len(shown) >= len(ours) and ours.startswith(shown)
+        return characters(shown) >= _BEGINNING and 2 * len(shown) >= len(ours) and ours.startswith(shown)
 
     async def _proven(self, refs: Sequence[TurnRef], index: int, *, in_session: bool) -> _Proof | None:
         """The newest of the turns with this answer that may be the one at `index`; `None` if nothing says so."""
@@ -237,10 +237,10 @@ class ChangedAnswers:
         text = without_reasoning(text_of(answer)) if answer is not None else ""
         inner = _INNER.search(text)
         words = squeezed(inner[2] if inner else _ASIDE.sub("", text))
-        return len(words) >= _BEGINNING and words in shown
+        return characters(words) >= _BEGINNING and words in shown
 
 
 def _agreement(one: str, other: str) -> int:
     """Characters of the user's words that two requests share: all of the shorter, at either end of the longer."""
     short, long = sorted((squeezed(one), squeezed(other)), key=len)
-    return len(short) if short and (long.startswith(short) or long.endswith(short)) else 0
+    return characters(short) if short and (long.startswith(short) or long.endswith(short)) else 0

@@ -23,7 +23,7 @@ _CERTAIN = re.compile(
 _LIKELY = re.compile(
     r"\A\W*what did we do so far\?\W*\Z"
     rf"|\bsummary of (?:the|our|this|your|my|all)\s(?:[\w-]+ ){{0,2}}{_TALK}\b"
-    rf"|\A\W*(?:<summary>|\W*(?:previous |earlier |prior )?{_TALK} summary\b)",
+    rf"|\A\W*(?:<summary>|(?:previous |earlier |prior )?{_TALK} summary\b)",
     re.IGNORECASE,
 )
 """People may write this too, but not before their own next message."""

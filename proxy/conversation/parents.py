@@ -108,8 +108,8 @@ class ParentSearch:
         if parent is None and not any(found):
             found.append(await changed.by_summary())
         before = parent.ref.arrived if parent is not None and parent.ref is not None else 0.0
-        found = [one for one in found if one is not None and one.ref is not None and one.ref.arrived > before]
-        best = max((one for one in found if one is not None), key=lambda one: one.index, default=None)
+        later = [one for one in found if one is not None and one.ref is not None and one.ref.arrived > before]
+        best = max(later, key=lambda one: one.index, default=None)
         if isinstance(best, FoundAnswer):
             return Parent(best.ref, best.reason, best.index, best.words), ""
         return best, reason

@@ -80,7 +80,7 @@ class Reactions:
             return
         if settled != "weak":
             self._tree.settle(parent)
-        if settled:
+        if settled == "firm":
             self._metrics.settled.labels(state.role).inc()
 
     async def _state(self, parent: TurnRef, words: NextWords, turn_id: str) -> NextState:

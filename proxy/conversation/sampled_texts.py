@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.messages.equality import squeezed
+from openclaw_rl.shared.messages.equality import characters, squeezed
 
 _SHORTEST = 20
-"""Bytes without white space; a person may type a shorter answer too."""
+"""Characters without white space; a person may type a shorter answer too."""
 _NAME = 80
 """Characters of a first line, or before a colon, that may name the agent who speaks."""
 
@@ -17,7 +17,7 @@ async def was_sampled(text: str, journal: AsyncJournal) -> bool:
     """True if a user's text is an answer that was sampled here, perhaps behind the name of the agent who gave it.
     Raises `JournalError`.
     """
-    texts = [one for one in _readings(text) if len(squeezed(one)) >= _SHORTEST]
+    texts = [one for one in _readings(text) if characters(squeezed(one)) >= _SHORTEST]
     return bool(texts) and await journal.was_sampled(texts)
 
 

@@ -6,7 +6,7 @@ A new dialect is a module next to this one. `adapter.DIALECTS` and `routes.diale
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -110,15 +110,11 @@ def check_fields(holder: Mapping[str, Any], where: str, kind: Any, *fields: str)
         require(isinstance(holder.get(field), kind), f"{at} must be {'a string' if kind is str else 'an object'}.", at)
 
 
-def check_tools(tools: Any, kinds: Container[str | None], schema: str, schema_type: Any) -> None:
-    """Raise `BadRequest` unless these are tools of the client, each with a name and a `schema` of this type."""
-    for index, tool in enumerate(listed(tools, "tools")):
-        where, kind = f"tools[{index}]", tool.get("type")
-        message = "tools that run on the server are not available, only tools of the client; leave it out."
-        require(kind in kinds, f"{where} has type {kind!r}: {message}", f"{where}.type", "unsupported_value")
-        require(bool(tool.get("name")), f"{where}.name is missing.", f"{where}.name")
-        check_fields(tool, where, str, "name")
-        check_fields(tool, where, schema_type, schema)
+def check_tool(tool: Mapping[str, Any], where: str, schema: str, schema_type: Any) -> None:
+    """Raise `BadRequest` unless the client's tool at `where` has a name and a `schema` of this type."""
+    require(bool(tool.get("name")), f"{where}.name is missing.", f"{where}.name")
+    check_fields(tool, where, str, "name")
+    check_fields(tool, where, schema_type, schema)
 
 
 def left_out_header(kinds: Sequence[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from openclaw_rl.proxy.dialects.dialect import (
     Dialect,
     DialectWriter,
     check_fields,
-    check_tools,
+    check_tool,
     copied,
     event_bytes,
     forced_server_tool,
@@ -59,7 +59,9 @@ def read_messages(body: Mapping[str, Any]) -> AdapterArguments:
     forced = isinstance(choice, dict) and choice.get("type") in ("any", "tool")
     require(not (left_out and forced), forced_server_tool(left_out), "tool_choice", "unsupported_value")
     if tools:
-        check_tools(tools, _CLIENT_TOOLS, "input_schema", dict)
+        for index, tool in enumerate(body["tools"]):
+            if tool.get("type") in _CLIENT_TOOLS:
+                check_tool(tool, f"tools[{index}]", "input_schema", dict)
         tools = [tool for tool in tools if not tool.get("defer_loading") or tool["name"] in loaded]
     if tools:
         arguments["tools"] = tools

@@ -29,14 +29,13 @@ from openclaw_rl.proxy.dialects.dialect import (
 )
 from openclaw_rl.proxy.dialects.headers import KEPT_HEADER, TURN_HEADER, turn_digits
 from openclaw_rl.proxy.dialects.responses_history import ItemIds
-from openclaw_rl.proxy.dialects.responses_tools import ResponsesTools
+from openclaw_rl.proxy.dialects.responses_tools import CALLS, ResponsesTools
 from openclaw_rl.shared.errors import RequestError
 from openclaw_rl.shared.litellm.call import LiteLLMCall
 
 _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
 )  # fmt: skip
-_CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _RECORDS = (
     "web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "mcp_list_tools",
@@ -244,7 +243,7 @@ def _input(value: Any, tools: ResponsesTools) -> list[dict[str, Any]]:
             raise refuse(f"{where} has type {kind!r}; served are {', '.join(sorted(_ITEMS))}.", f"{where}.type")
         if kind == "message":
             _check_message(item, where)
-        elif kind in _CALLS:
+        elif kind in CALLS:
             check_fields(item, where, str, "call_id", "name", "input" if kind == "custom_tool_call" else "arguments")
             called.add(item["call_id"])
         elif kind in _OUTPUTS and (not isinstance(item.get("call_id"), str) or item["call_id"] not in called):

@@ -15,9 +15,9 @@ from openclaw_rl.proxy.dialects.headers import turn_digits
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.equality import arguments_text
 
-REFERENCE = "item_reference"
-_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
-_ITEM_ID = re.compile(r"\A(msg|rs|fc|ctc)_([0-9a-f]{32})(?:_(\d{1,4}))?\Z")
+_REFERENCE = "item_reference"
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "fc"}
+_ITEM_ID = re.compile(r"\A(msg|rs|fc)_([0-9a-f]{32})(?:_(\d{1,4}))?\Z")
 _NOT_KEPT = "only recorded and complete answers of this service can be named by id, until they are forgotten."
 
 
@@ -32,7 +32,7 @@ class ItemIds:
     def at(self, index: int, kind: str) -> str:
         """The id of the item at `index`; the items before it have been asked for."""
         if index >= len(self._ids):
-            prefix = "fc" if kind in ("function_call", "custom_tool_call") else _PREFIXES.get(kind, "item")
+            prefix = _PREFIXES.get(kind, "item")
             number = self._counts[prefix] = self._counts.get(prefix, -1) + 1
             self._ids.append(f"{prefix}_{self._digits}" + (f"_{number}" if number else ""))
         return self._ids[index]
@@ -89,11 +89,10 @@ def with_items(body: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any] 
         answer = answers.get(f"turn_{found[2]}")
         if answer is None:
             raise _unknown_item(index, item)
-        prefix = "fc" if found[1] == "ctc" else found[1]
-        same = [one for one in answer_items(answer) if _PREFIXES[one["type"]] == prefix]
+        same = [one for one in _items_of(answer) if _PREFIXES[one["type"]] == found[1]]
         number = int(found[3] or 0)
         # All text of an answer is one message here: a second one says nothing that the first did not.
-        if number >= len(same) and prefix == "fc":
+        if number >= len(same) and found[1] == "fc":
             raise _unknown_item(index, item)
         items += same[number : number + 1]
     return {**body, "input": items}
@@ -109,14 +108,14 @@ def continued(body: Mapping[str, Any], turn: Mapping[str, Any]) -> dict[str, Any
     messages = list(turn["messages"])
     if body.get("instructions") and messages and messages[0]["role"] == "system":
         del messages[0]
-    items = [item for message in [*messages, turn["answer"]] for item in answer_items(message)]
+    items = [item for message in [*messages, turn["answer"]] for item in _items_of(message)]
     new = body.get("input")
     if isinstance(new, str):
         new = [{"type": "message", "role": "user", "content": new}]
     return {**body, "input": [*items, *listed(new, "input")]}
 
 
-def answer_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _items_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A canonical message as input items."""
     role, content = message["role"], message["content"]
     if role == "tool":
@@ -137,7 +136,7 @@ def answer_items(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _names_item(item: Mapping[str, Any]) -> bool:
     """True for a reference; OpenAI's clients may leave out its type."""
-    return item.get("type") == REFERENCE or (set(item) == {"id"} and isinstance(item["id"], str))
+    return item.get("type") == _REFERENCE or (set(item) == {"id"} and isinstance(item["id"], str))
 
 
 def _unknown_item(index: int, item: Mapping[str, Any]) -> BadRequest:

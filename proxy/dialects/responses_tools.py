@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from openclaw_rl.proxy.dialects.dialect import check_fields, forced_server_tool, listed, refuse, require
+from openclaw_rl.proxy.dialects.dialect import check_tool, forced_server_tool, listed, refuse, require
 
-CLIENT_TOOLS = ("function", "custom")
-_CALLS = ("function_call", "custom_tool_call")
+_CLIENT_TOOLS = ("function", "custom")
+CALLS = ("function_call", "custom_tool_call")
 _ADDED = "additional_tools"
 """An item that offers further tools from its place in the history on."""
 
@@ -45,7 +45,7 @@ class ResponsesTools:
 
     def restore(self, item: dict[str, Any]) -> dict[str, Any]:
         """An output item as the client has to get it: a call with the function's own name and its namespace."""
-        named = self._named.get(item.get("name", "")) if item.get("type") in _CALLS else None
+        named = self._named.get(item.get("name", "")) if item.get("type") in CALLS else None
         return item if named is None else {**item, "namespace": named[0], "name": named[1]}
 
     def _read(self, tools: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
@@ -53,15 +53,15 @@ class ResponsesTools:
         inside: list[tuple[str, dict[str, Any]]] = []
         for index, tool in enumerate(tools):
             where, kind = f"tools[{index}]", tool.get("type")
-            if kind in CLIENT_TOOLS:
-                _check(tool, where)
+            if kind in _CLIENT_TOOLS:
+                check_tool(tool, where, "parameters", dict | None)
                 self.offered.append(tool)
             elif kind == "namespace":
                 require(isinstance(tool.get("name"), str), f"{where}.name must be a string.", f"{where}.name")
                 members = listed(tool.get("tools"), f"{where}.tools")
                 for number, member in enumerate(members):
-                    if member.get("type") in CLIENT_TOOLS:
-                        _check(member, f"{where}.tools[{number}]")
+                    if member.get("type") in _CLIENT_TOOLS:
+                        check_tool(member, f"{where}.tools[{number}]", "parameters", dict | None)
                         inside.append((tool["name"], member))
                     else:
                         self.left_out.append(str(member.get("type")))
@@ -80,7 +80,7 @@ class ResponsesTools:
             require(bool(self.offered), "tool_choice wants a call, but the request has no tools.", "tool_choice")
             return
         kind = choice.get("type") if isinstance(choice, dict) else None
-        if kind in CLIENT_TOOLS and isinstance(choice.get("name"), str):
+        if kind in _CLIENT_TOOLS and isinstance(choice.get("name"), str):
             self.choice = self._flattened(choice)
             require(bool(self.offered), "tool_choice wants a call, but the request has no tools.", "tool_choice")
             return
@@ -99,12 +99,6 @@ class ResponsesTools:
             return named
         flat = self._flat.get((namespace, name)) or _joined(namespace, name)
         return {field: value for field, value in named.items() if field != "namespace"} | {"name": flat}
-
-
-def _check(tool: Mapping[str, Any], where: str) -> None:
-    require(bool(tool.get("name")), f"{where}.name is missing.", f"{where}.name")
-    check_fields(tool, where, str, "name")
-    check_fields(tool, where, dict | None, "parameters")
 
 
 def _added(items: Any) -> Iterable[dict[str, Any]]:

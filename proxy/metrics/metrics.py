@@ -73,7 +73,7 @@ class Metrics:
         self.mismatches = counter("parser_mismatches", "Answers that two parsers read differently (not trained on)")
         self.untrainable = counter("untrainable_turns", "Turns recorded as not trainable")
         self.aborted = counter("aborted", "Answers that the client did not wait for")
-        self.settled = counter("settled", "Turns that got their next state", "role")
+        self.settled = counter("settled", "Turns that got a next state that stays", "role")
         self.feedback = counter("feedback", "Explicit feedback", "source")
         self.journal_failures = counter("journal_failures", "Writes to the journal that failed")
         self.first_token = histogram("first_token", "Request to first token")

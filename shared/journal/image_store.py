@@ -29,7 +29,9 @@ def store(connection: Connection, blob: int, message: Message) -> None:
         address = bytes.fromhex(part["digest"])
         image = connection.value("SELECT id FROM blobs WHERE digest = ?", address)
         if image is None:
-            image = insert(connection, "blobs", {"digest": address, "body": encoding.keep(file_of(part)[1])})
+            image = insert(
+                connection, "blobs", {"digest": address, "body": encoding.keep(file_of(part["image_url"]["url"])[1])}
+            )
         connection.execute("INSERT OR IGNORE INTO blob_images (blob, image) VALUES (?,?)", (blob, image))
 
 

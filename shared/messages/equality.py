@@ -79,6 +79,11 @@ def squeezed(text: str) -> bytes:
     return text.strip().encode(errors="surrogatepass").translate(None, _SPACE)
 
 
+def characters(data: bytes) -> int:
+    """The number of characters in what `squeezed` gives."""
+    return len(data.decode(errors="surrogatepass"))
+
+
 def call_mark(identity: str) -> bytes:
     """16 bytes for the id of a tool call, the same after a client took characters out of it that are no letters or
     digits; empty for an id that is too short to be the only one in the world.

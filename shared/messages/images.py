@@ -149,9 +149,9 @@ def part_of(data: bytes, media_type: str, digest: str, size: Sequence[int]) -> d
     return {"type": "image_url", "image_url": {"url": url}, "digest": digest, "size": list(size)}
 
 
-def file_of(part: Mapping[str, Any]) -> tuple[str, bytes]:
-    """Media type and bytes of a canonical part."""
-    head, _, payload = part["image_url"]["url"].partition(",")
+def file_of(url: str) -> tuple[str, bytes]:
+    """Media type and bytes of the file in a canonical part's data URL."""
+    head, _, payload = url.partition(",")
     return head.removeprefix("data:").removesuffix(";base64"), base64.b64decode(payload)
 
 

@@ -18,7 +18,7 @@ from openclaw_rl.shared.settings.settings import Settings
 SMALLEST_JUDGE = 3_500_000_000
 """Parameters from which `auto` lets the base judge. Nominal 4B models are the smallest with published results as judges
 of their own conversations (OpenClaw-RL, arXiv 2603.10165); SmolLM2-135M was measured and cannot judge
-(bench/results/judge.json).
+(bench/results/judge_smollm2.json).
 """
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench import judge
+from bench import judge, judge_page
 from bench.pages import RESULTS
 from openclaw_rl.evaluation import reactions
 from openclaw_rl.shared.engine.protocol import Scores
@@ -153,14 +153,18 @@ def test_a_named_model_is_measured_by_its_name_and_cannot_judge(
     assert found["engine:tiny, likeliest score"]["failed"] == 0.0
 
 
-def test_the_committed_result_is_of_the_set_and_of_the_shipped_models() -> None:
-    found = json.loads((RESULTS / "judge.json").read_text("utf-8"))
-    assert found["held_out"] == len(reactions.load(reactions.HELD_OUT))
-    assert {"rules", "engine:smollm2"} <= set(found["judges"])
-    for figures in found["judges"].values():
-        assert figures["reactions"] == found["held_out"] and len(figures["by_language"]) == 9
-    rules, smollm2 = found["judges"]["rules"], found["judges"]["engine:smollm2"]
+def test_the_committed_results_are_of_the_set_and_of_the_shipped_models(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [json.loads((RESULTS / name).read_text("utf-8")) for name in (judge_page.RULES, judge_page.SMOLLM2)]
+    rules, smollm2 = found[0]["judges"]["rules"], found[1]["judges"]["engine:smollm2"]
+    for figures in (rules, smollm2):
+        assert figures["reactions"] == len(reactions.load(reactions.HELD_OUT)) and len(figures["by_language"]) == 9
     assert smollm2["accuracy"] < rules["accuracy"], "else judge = auto would choose otherwise"
+    monkeypatch.setattr(sys, "argv", ["bench.judge", "--judge", "rules", "--held-out", "--json"])
+    assert judge.main() == 0
+    now = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert now["judges"]["rules"] == rules, f"measure the rules again: --save bench/results/{judge_page.RULES}"
 
 
 def test_a_judge_that_does_not_exist_is_refused(

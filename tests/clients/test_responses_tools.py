@@ -222,3 +222,5 @@ def test_messages_leaves_out_tools_of_a_server_too(captured: Captured, stream: b
     for choice in ({"type": "any"}, {"type": "tool", "name": "web_search"}):
         refused = ask(captured, stream, path="/v1/messages", max_tokens=60, tool_choice=choice, **body)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tool_choice")
+    unnamed = ask(captured, stream, path="/v1/messages", max_tokens=60, **body | {"tools": [tools[0], {}]})
+    assert (unnamed.status_code, unnamed.json()["error"]["param"]) == (400, "tools[1].name")

@@ -55,10 +55,10 @@ class Talk:
 
     def restart(self) -> None:
         """Forget everything that is only in memory."""
-        metrics = Metrics()
+        self.metrics = Metrics()
         self.conversations = Conversations(self.journal)
-        self.recorder = Recorder(self.journal, self.conversations, metrics, "policy")
-        self.reactions = Reactions(self.journal, self.conversations.tree, metrics)
+        self.recorder = Recorder(self.journal, self.conversations, self.metrics, "policy")
+        self.reactions = Reactions(self.journal, self.conversations.tree, self.metrics)
 
     async def begin(
         self,

@@ -3,7 +3,8 @@
     python -m tests.real.megatron_program POLICY FOLDER SETTINGS [THEN]
 
 At first it trains a step, saves it in FOLDER/1, prints `saved`, and does THEN: `wait`, `step` without end, `hang` (such
-a step in which ranks wait HANG_SECONDS for each other), or a step with the loss in a file. If FOLDER/1 is there it
+a step in which ranks wait HANG_SECONDS for each other; it prints `stepping` once all are in it), `idle` (`hang`, once
+FOLDER/go is there), or a step with the loss in a file. If FOLDER/1 is there it
 continues from it: with a step by the loss in a file, whose metrics it prints, or as `resume` does.
 """
 
@@ -27,6 +28,7 @@ RECIPE = Recipe(epochs=2, learning_rate=1e-2, teacher="ema", epsilon=1e-4)
 BATCH = [sample(1), sample(2, hints=0, reward=1.0, explicit=True)]
 NEXT = [sample(3), sample(4)]
 HANG_SECONDS = 3.0
+HANGING = {"hang", "idle"}
 
 
 async def resume(trainer: Trainer, checkpoint: Path, folder: Path) -> None:
@@ -52,8 +54,16 @@ async def train(trainer: Any, folder: Path, then: str) -> None:
         print("saved", flush=True)
         if then == "wait":
             await asyncio.Event().wait()
-        elif then in ("step", "hang"):
-            await trainer.step(NEXT, RECIPE.replace(epochs=1_000_000))
+        elif then in ("step", *HANGING):
+            while then == "idle" and not (folder / "go").exists():
+                await asyncio.sleep(0.01)
+            attendance = trainer._leader._group._attendance
+            entered = attendance._entered
+            step = asyncio.create_task(trainer.step(NEXT, RECIPE.replace(epochs=1_000_000)))
+            while attendance._entered < entered + 2 and not step.done():
+                await asyncio.sleep(0.01)
+            print("stepping", flush=True)
+            await step
         elif then:
             await trainer.step(NEXT, RECIPE.replace(custom_loss=then))
     await trainer.close()
@@ -64,7 +74,7 @@ def main() -> int:
     logging.basicConfig()
     policy, folder, changes, *then = sys.argv[1:]
     chosen = settings(Path(policy), **json.loads(changes))
-    if then == ["hang"]:
+    if {*then} & HANGING:
         hang.TIMEOUT = timedelta(seconds=HANG_SECONDS)
     code = launch(chosen)
     if code is None:

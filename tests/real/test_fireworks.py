@@ -23,7 +23,7 @@ from openclaw_rl.shared.trainer import Recipe, Trainer
 from openclaw_rl.trainer_cloud.budget.budget import Bill
 from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, ScoreRequest
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer, create
 from tests.contract import test_trainer as contract
@@ -183,10 +183,12 @@ async def test_base_and_live_are_scored_at_the_training_endpoint(provider: firew
     await step(training)
     path = await training.save_sampler("openclaw-rl-1-beef")
     live, base = _scorer(provider, path, training), _scorer(provider, "", await provider.base(rank=8))
-    assert (await live.score(IDS, 3, Bill())).logprobs == pytest.approx((await logprobs(training))[2:], abs=1e-6)
-    assert (await base.score(IDS, 3, Bill())).logprobs == pytest.approx(untouched[2:], abs=1e-5)
+    assert (await live.score(ScoreRequest(IDS, 3), Bill())).logprobs == pytest.approx(
+        (await logprobs(training))[2:], abs=1e-6
+    )
+    assert (await base.score(ScoreRequest(IDS, 3), Bill())).logprobs == pytest.approx(untouched[2:], abs=1e-5)
     with pytest.raises(CloudError, match="several tokens in one place"):
-        await base.score(IDS, 3, Bill(), chosen=np.ones((len(IDS) - 3, 2), dtype=np.int64))
+        await base.score(ScoreRequest(IDS, 3, chosen=np.ones((len(IDS) - 3, 2), dtype=np.int64)), Bill())
     await training.close()
 
 

@@ -132,7 +132,8 @@ def test_a_rank_that_hangs_ends_all_in_words_and_the_next_start_resumes_exactly(
 ) -> None:
     folder = tmp_path / "hung"
     with program(policy, folder, TWO[layout], "hang") as process:
-        assert process.stdout is not None and process.stdout.readline() == "saved\n"
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["saved\n", "stepping\n"]
         found = ranks(process)
         found[1].suspend()
         assert process.wait(END_SECONDS) == 1
@@ -142,6 +143,20 @@ def test_a_rank_that_hangs_ends_all_in_words_and_the_next_start_resumes_exactly(
     assert "starts again from the checkpoint of the live version" in said
     finish(policy, folder, TWO[layout])
     assert equal(weights(folder / "2"), undisturbed)
+
+
+@alone
+def test_a_rank_that_hangs_between_commands_ends_all_at_the_next(policy: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "hung"
+    with program(policy, folder, TWO["data-parallel"], "idle") as process:
+        assert process.stdout is not None and process.stdout.readline() == "saved\n"
+        found = ranks(process)
+        found[1].suspend()
+        (folder / "go").touch()
+        assert process.wait(END_SECONDS) == 1
+        assert psutil.wait_procs([*found.values()], timeout=END_SECONDS)[1] == []
+    said = (folder / "log").read_text()
+    assert f"another rank hangs: rank 0 waited 0:00:0{HANG_SECONDS:.0f} for it to take a command" in said
 
 
 @alone

@@ -74,7 +74,10 @@ class Reference:
     def logprobs(self, turn: Turn, temperature: float = 1.0) -> list[float]:
         """Of the turn's response, from its prompt ids and its images."""
         ids = torch.tensor([[*turn.prompt_ids, *turn.response_ids]])
-        files = [Image.open(io.BytesIO(file_of(part)[1])).convert("RGB") for part in images_in(turn.messages)]
+        files = [
+            Image.open(io.BytesIO(file_of(part["image_url"]["url"])[1])).convert("RGB")
+            for part in images_in(turn.messages)
+        ]
         seen: dict[str, Any] = {}
         if files:
             seen = dict(self._processor(images=files, return_tensors="pt"))

@@ -20,7 +20,7 @@ from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud import pointer
-from openclaw_rl.trainer_cloud.provider import CloudError
+from openclaw_rl.trainer_cloud.provider import CloudError, ScoreRequest
 from openclaw_rl.trainer_cloud.tinker import client as tinker_library
 from openclaw_rl.trainer_cloud.tinker import provider as tinker
 from openclaw_rl.trainer_cloud.training.trainer import create
@@ -280,7 +280,7 @@ async def test_a_state_that_was_removed_is_gone_and_its_session_ends(
     assert caught.value.trouble == "gone" and state in str(caught.value)
     assert len(ended) == 2  # of either way to resume
     with pytest.raises(CloudError) as caught:
-        await (await provider.sampler(weights)).score(prompt(5), 1)
+        await (await provider.sampler(weights)).score(ScoreRequest(prompt(5), 1))
     assert caught.value.trouble == "gone" and weights in str(caught.value)
     await provider.close()
 

@@ -68,6 +68,7 @@ async def ask(
     tokens: int = 4,
     version: int | None = None,
     top_logprobs: int = 0,
+    score_from: int | None = None,
 ) -> Any:
     """The last event of one request."""
     last = asyncio.get_running_loop().create_future()
@@ -76,7 +77,8 @@ async def ask(
         sampling_params=SamplingParams(max_new_tokens=tokens, ignore_eos=True),
         priority=priority,
         weight_version=version,
-        return_logprob=bool(top_logprobs),
+        return_logprob=bool(top_logprobs) or score_from is not None,
+        logprob_start_len=score_from,
         top_logprobs_num=top_logprobs,
     )
     await engine.submit(request, lambda event: last.set_result(event) if event.last and not last.done() else None)

@@ -15,7 +15,7 @@ from tinker import types
 from tinker.proto import tinker_public_pb2 as pb
 
 from openclaw_rl.shared.engine.wire import SamplingParams
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Scored
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Scored, ScoreRequest
 from tests.trainer_cloud.front import Answer, Sent
 from tests.trainer_cloud.torch_provider import KeptTraining, LiveSampler, TorchProvider
 
@@ -132,7 +132,7 @@ class TinkerFake:
             first = int((wanted >= 0).any(axis=1).argmax()) + 1
             chosen = wanted[first - 1 :]
         found: Scored = now(
-            sampler.score(ids, min(start, first), top_logprobs=asked.topk_prompt_logprobs, chosen=chosen)
+            sampler.score(ScoreRequest(ids, min(start, first), top_logprobs=asked.topk_prompt_logprobs, chosen=chosen))
         )
         message.prompt_cache_hit_tokens = found.cached if count is not None else 0
         logprobs = np.full(len(ids), np.nan, dtype=np.float32)

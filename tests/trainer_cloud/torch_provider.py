@@ -23,7 +23,17 @@ from transformers import AutoModelForCausalLM
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.pointer import Pointer
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Offer, Pass, Sampled, Scored, Updated
+from openclaw_rl.trainer_cloud.provider import (
+    Adam,
+    CloudError,
+    Datum,
+    Offer,
+    Pass,
+    Sampled,
+    Scored,
+    ScoreRequest,
+    Updated,
+)
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
 
 
@@ -64,20 +74,13 @@ class LiveSampler(TorchSampler):
             await asyncio.sleep(0)
         return Sampled(found, logprobs, "length", cached=cached)
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
+    async def score(self, asked: ScoreRequest) -> Scored:
         self._provider.fail("score")
         self._provider.find(self._path)
-        self._provider.allow(len(ids), top_logprobs, 0 if chosen is None else len(np.unique(chosen)))
-        scored = await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
-        return replace(scored, cached=self._provider.cached_prefix(ids))
+        chosen = 0 if asked.chosen is None else len(np.unique(asked.chosen))
+        self._provider.allow(len(asked.ids), asked.top_logprobs, chosen)
+        scored = await super().score(asked)
+        return replace(scored, cached=self._provider.cached_prefix(asked.ids))
 
 
 class KeptTraining(TorchTraining):

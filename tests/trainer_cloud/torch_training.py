@@ -16,7 +16,17 @@ from torch import Tensor
 
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.records import PromptImage
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, Sampled, Sampler, Scored, Updated
+from openclaw_rl.trainer_cloud.provider import (
+    Adam,
+    CloudError,
+    Datum,
+    Pass,
+    Sampled,
+    Sampler,
+    Scored,
+    ScoreRequest,
+    Updated,
+)
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
 
@@ -36,15 +46,8 @@ class TorchSampler:
     ) -> Sampled:
         raise NotImplementedError
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
+    async def score(self, asked: ScoreRequest) -> Scored:
+        ids, start, top_logprobs, chosen = asked.ids, asked.start, asked.top_logprobs, asked.chosen
         if top_logprobs > self._most:
             raise CloudError(f"{top_logprobs} likeliest tokens are more than {self._most}", "refused", undone=True)
         self.asked.append((list(ids), top_logprobs, chosen is not None))

@@ -83,7 +83,7 @@ class Plain:
         ids = torch.tensor([[*prompt, *response]])
         seen: dict[str, Any] = {}
         if images:
-            files = [file_of({"image_url": {"url": image.url}})[1] for image in images]
+            files = [file_of(image.url)[1] for image in images]
             seen = dict(self._processor(images=[Image.open(io.BytesIO(file)) for file in files], return_tensors="pt"))
             seen["mm_token_type_ids"] = torch.zeros_like(ids)
             for image in images:

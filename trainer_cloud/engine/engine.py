@@ -36,7 +36,7 @@ from openclaw_rl.trainer_cloud.budget.budget import Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Kind, Purpose
 from openclaw_rl.trainer_cloud.engine.versions import CloudVersion, CloudVersions, UnknownVersion
 from openclaw_rl.trainer_cloud.pointer import BadPointer
-from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler
+from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampled, Sampler, ScoreRequest
 
 log = logging.getLogger(__name__)
 
@@ -349,7 +349,7 @@ class CloudEngine:
                 if time.monotonic() < self._slow_until:
                     await places.enter_async_context(self._slowly)
             sampler = await self.versions.sampler(job.version)
-            scoring = job.score_from is not None
+            scoring = job.score_from is not None and job.score_from + 1 < prompt
             reserved: dict[Kind, int] = {
                 "prefill": prompt * (1 + (scoring and params.max_new_tokens > 0)),
                 "sample": params.max_new_tokens,
@@ -385,9 +385,7 @@ class CloudEngine:
         start, ids = job.score_from, job.request.input_ids
         assert start is not None
         count = job.request.top_logprobs_num
-        if start + 1 >= len(ids):
-            return 0
-        scored = await sampler.score(ids, start + 1, top_logprobs=count, images=job.images)
+        scored = await sampler.score(ScoreRequest(ids, start + 1, count, images=job.images))
         if count and len(scored.top_logprobs) != len(scored.logprobs):
             raise CloudError(f"{self._provider.name} reports no likeliest tokens of a text", "refused")
         job.input_logprobs += zip(scored.logprobs, ids[start + 1 :], strict=True)

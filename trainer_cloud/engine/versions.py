@@ -13,7 +13,7 @@ from pathlib import Path
 
 from openclaw_rl.trainer_cloud import pointer
 from openclaw_rl.trainer_cloud.pointer import BadPointer
-from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampler
+from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampler, ScoreRequest
 
 LOST_SECONDS = 60.0
 """Seconds before the provider is asked again for weights that it has deleted."""
@@ -112,7 +112,7 @@ class CloudVersions:
         try:
             sampler = await self.sampler(version)
             if version.path in self._lost:
-                await sampler.score(_TEXT, 1)
+                await sampler.score(ScoreRequest(_TEXT, 1))
                 del self._lost[version.path]
         except CloudError as error:
             if error.trouble == "gone":

@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.records import PromptImage
@@ -27,7 +24,7 @@ from openclaw_rl.shared.rendering.vocabulary import load_tokenizer
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.fireworks.sdk import library, to_cloud_error
-from openclaw_rl.trainer_cloud.provider import CloudError, Sampled, Scored
+from openclaw_rl.trainer_cloud.provider import CloudError, Sampled, Scored, ScoreRequest
 
 MAX_TOP_LOGPROBS = 5
 _MOST_STOPS = 4
@@ -81,22 +78,15 @@ class RolloutSampler:
             else (),
         )
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
-        _check_blind(images)
-        if chosen is not None:
+    async def score(self, asked: ScoreRequest) -> Scored:
+        _check_blind(asked.images)
+        if asked.chosen is not None:
             raise CloudError("Fireworks' deployments do not score chosen tokens", "refused", undone=True)
-        count = len(ids) - start
-        asked: dict[str, Any] = {"top_p": 1.0, "top_k": 0, "echo_last": count}
-        asked |= {"top_logprobs": min(top_logprobs, MAX_TOP_LOGPROBS)} if top_logprobs else {}
-        answer = await self._completion(ids, 1, 1.0, asked, "scoring")
+        ids, top_logprobs = asked.ids, asked.top_logprobs
+        count = len(ids) - asked.start
+        more: dict[str, Any] = {"top_p": 1.0, "top_k": 0, "echo_last": count}
+        more |= {"top_logprobs": min(top_logprobs, MAX_TOP_LOGPROBS)} if top_logprobs else {}
+        answer = await self._completion(ids, 1, 1.0, more, "scoring")
         logprobs = (answer.inference_logprobs or [])[:count]
         if len(logprobs) != count:
             raise CloudError(f"Fireworks scored {len(logprobs)} of {count} tokens of a text of {len(ids)}", "away")

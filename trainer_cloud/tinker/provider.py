@@ -29,7 +29,6 @@ from urllib.parse import quote
 
 import httpx
 import numpy as np
-from numpy.typing import NDArray
 
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.records import PromptImage
@@ -40,7 +39,7 @@ from openclaw_rl.trainer_cloud.client_training import ClientTraining, sparse
 from openclaw_rl.trainer_cloud.failures import status_of
 from openclaw_rl.trainer_cloud.model_input import model_input
 from openclaw_rl.trainer_cloud.pointer import Pointer
-from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampled, Scored
+from openclaw_rl.trainer_cloud.provider import CloudError, Offer, Sampled, Scored, ScoreRequest
 from openclaw_rl.trainer_cloud.tinker.client import done, end, library, made, report_billing, stop_retries
 
 _START_SECONDS = 60.0
@@ -207,7 +206,7 @@ class TinkerSampler:
             top_p=params.top_p,
         )
         more = {"topk_sample_logprobs": top_logprobs} if top_logprobs else {}
-        prompt = model_input(library().types, ids, images)
+        prompt = await _prompt(ids, images)
         answer = await self._answer(prompt, wanted, self._settings.serve.request_timeout, more)
         sequence = answer.sequences[0]
         logprobs = sequence.logprobs
@@ -222,22 +221,15 @@ class TinkerSampler:
             cached=_cached(answer),
         )
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
+    async def score(self, asked: ScoreRequest) -> Scored:
+        ids, start, top_logprobs, chosen = asked.ids, asked.start, asked.top_logprobs, asked.chosen
         count = len(ids) - start
         more: dict[str, Any] = {"include_prompt_logprobs": True}
         more |= {"topk_prompt_logprobs": top_logprobs} if top_logprobs else {}
         if chosen is not None:
             rows = np.concatenate([np.zeros((start - 1, chosen.shape[1]), dtype=np.int64), chosen])
             more["target_prompt_logprobs"] = sparse(library().types, rows, start - 1)
-        answer = await self._scored(model_input(library().types, ids, images), count, more)
+        answer = await self._scored(await _prompt(ids, asked.images), count, more)
         logprobs = list(answer.prompt_logprobs or ())[-count:]
         if len(logprobs) != count or any(one is None for one in logprobs):
             scored = f"{len(logprobs)} of {count} tokens of a text of {len(ids)}"
@@ -300,6 +292,11 @@ class TinkerTraining(ClientTraining):
 
     async def finish(self, given: Any, doing: str) -> Any:
         return await done(given, self._settings.serve.request_timeout, doing, training=True)
+
+
+async def _prompt(ids: Sequence[int], images: Sequence[PromptImage]) -> Any:
+    """A prompt as the library takes it, made in a thread: converting images would hold up other answers."""
+    return await asyncio.to_thread(model_input, library().types, ids, images)
 
 
 def _cached(answer: Any) -> int:

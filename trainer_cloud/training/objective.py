@@ -34,7 +34,7 @@ from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.budget import Bill
-from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass
+from openclaw_rl.trainer_cloud.provider import POLICY_LOSSES, Datum, Pass, ScoreRequest
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from openclaw_rl.trainer_cloud.training.support import no_top_logprobs, unsupported, wanted_top_logprobs
 from openclaw_rl.trainer_cloud.training.targets import (
@@ -91,15 +91,6 @@ class ShiftedText:
         return padded
 
 
-@dataclass(frozen=True)
-class LongestText:
-    """Token ids of a prompt with its answer, which begins at `start`, and the images in it."""
-
-    ids: Sequence[int]
-    start: int
-    images: Sequence[PromptImage]
-
-
 class CloudObjective:
     """The loss of one step's batch. `learn_targets` once, then for each update `asked` to the trainer's forward, and
     `passes` with its answer to its update. Raises `TrainerError` for what no provider can do.
@@ -143,8 +134,8 @@ class CloudObjective:
         )
 
     @property
-    def longest(self) -> LongestText:
-        """The longest text that `learn_targets` may ask about."""
+    def longest(self) -> ScoreRequest:
+        """The longest text that `learn_targets` may ask about, with as many likeliest tokens as it asks for."""
         texts = [
             (prompt, sample)
             for index, sample in enumerate(self._samples)
@@ -152,7 +143,7 @@ class CloudObjective:
         ]
         prompt, sample = max(texts, key=lambda text: len(text[0]) + len(text[1].response_ids))
         ids = [int(token) for part in (prompt, sample.response_ids) for token in part]
-        return LongestText(ids, len(prompt), images_under(sample, prompt))
+        return ScoreRequest(ids, len(prompt), self.wanted_top_logprobs, images=images_under(sample, prompt))
 
     def plan(self, updates: int) -> TokenPlan:
         """The tokens that a step of up to `updates` updates sends, before anything is sent."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openclaw_rl.shared.gather import gather
-from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.budget.budget import Bill
-from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampler, Scored, Training
+from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Sampler, Scored, ScoreRequest, Training
 
 AT_ONCE = 8
 """Texts that a sampler scores at the same time."""
@@ -109,65 +108,42 @@ class Scorer:
                 self._sampler = await self._served()
             return self._sampler
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        bill: Bill,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
+    async def score(self, asked: ScoreRequest, bill: Bill) -> Scored:
         """As `Sampler.score`, with any chosen tokens. Raises `CloudError`."""
-        asked: list[Coroutine[Any, Any, Scored]] = []
-        if top_logprobs or (chosen is None and self._scores_texts):
-            asked.append(self._served_score(ids, start, top_logprobs, images, bill))
-        if chosen is not None or not asked:
-            asked.append(self._forward_score(ids, start, chosen, images, bill))
-        first, *rest = await gather(*asked)
+        parts: list[Coroutine[Any, Any, Scored]] = []
+        if asked.top_logprobs or (asked.chosen is None and self._scores_texts):
+            parts.append(self._served_score(msgspec.structs.replace(asked, chosen=None), bill))
+        if asked.chosen is not None or not parts:
+            parts.append(self._forward_score(asked, bill))
+        first, *rest = await gather(*parts)
         # The numbers of the forward pass are those that gradients are made of.
         return msgspec.structs.replace(rest[0], top_logprobs=first.top_logprobs) if rest else first
 
-    async def _served_score(
-        self, ids: Sequence[int], start: int, top_logprobs: int, images: Sequence[PromptImage], bill: Bill
-    ) -> Scored:
+    async def _served_score(self, asked: ScoreRequest, bill: Bill) -> Scored:
         sampler = await self.sampler()
         assert sampler is not None, "likeliest tokens are asked for where a sampler reports them"
         async with self._gate:
-            return await _billed_score(sampler, ids, start, top_logprobs, images, bill)
+            return await _billed_score(sampler, asked, bill)
 
-    async def _forward_score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        chosen: NDArray[np.int64] | None,
-        images: Sequence[PromptImage],
-        bill: Bill,
-    ) -> Scored:
+    async def _forward_score(self, asked: ScoreRequest, bill: Bill) -> Scored:
+        ids, start, chosen = asked.ids, asked.start, asked.chosen
         targets = np.asarray(ids[1:], dtype=np.int64)
         if chosen is not None:
             columns = np.zeros((len(targets), 1 + chosen.shape[1]), dtype=np.int64)
             columns[start - 1 :] = np.concatenate([targets[start - 1 :, None], chosen], axis=1)
             targets = columns
-        datum = Datum([int(token) for token in ids[:-1]], targets, lead=start - 1, images=images)
+        datum = Datum([int(token) for token in ids[:-1]], targets, lead=start - 1, images=asked.images)
         values = await self._forward.logprobs(datum, bill)
         values = values[start - 1 :]
         own = values if chosen is None else values[:, 0]
         return Scored([float(one) for one in own], chosen=None if chosen is None else values[:, 1:])
 
 
-async def _billed_score(
-    sampler: Sampler,
-    ids: Sequence[int],
-    start: int,
-    top_logprobs: int,
-    images: Sequence[PromptImage],
-    bill: Bill,
-) -> Scored:
-    with bill.request({"prefill": len(ids)}) as taken:
-        found = await sampler.score(ids, start, top_logprobs=top_logprobs, images=images)
-        taken |= {"prefill": len(ids) - found.cached, "cached": found.cached}
+async def _billed_score(sampler: Sampler, asked: ScoreRequest, bill: Bill) -> Scored:
+    length = len(asked.ids)
+    with bill.request({"prefill": length}) as taken:
+        found = await sampler.score(asked)
+        taken |= {"prefill": length - found.cached, "cached": found.cached}
     return found
 
 
@@ -187,30 +163,22 @@ class TopLogprobsLimit:
         longest, count = self._known.get(wanted, (0, min(wanted, self._most)))
         return not count or length <= longest
 
-    async def find(
-        self,
-        served: Sampler | None,
-        ids: Sequence[int],
-        start: int,
-        wanted: int,
-        bill: Bill,
-        *,
-        images: Sequence[PromptImage] = (),
-    ) -> int:
-        """The number up to `wanted` for texts as long as `ids`, of which `ids[start:]` are scored; 0: none. Raises
-        `CloudError`, also where the text itself is refused.
+    async def find(self, served: Sampler | None, asked: ScoreRequest, bill: Bill) -> int:
+        """The number up to `asked.top_logprobs` for texts as long as that of `asked`; 0: none. Raises `CloudError`,
+        also where the text itself is refused.
         """
+        wanted, length = asked.top_logprobs, len(asked.ids)
         longest, count = self._known.get(wanted, (0, min(wanted, self._most)))
-        if served is None or not count or len(ids) <= longest:
+        if served is None or not count or length <= longest:
             return 0 if served is None else count
         found = Scored([])
         for fewer in (count, *(one for one in _FEWER if one < count), 0):
             try:
-                found = await _billed_score(served, ids, start, fewer, images, bill)
+                found = await _billed_score(served, msgspec.structs.replace(asked, top_logprobs=fewer), bill)
                 break
             except CloudError as error:
                 if error.trouble != "refused" or not fewer:
                     raise
         reported = min((len(row) for row in found.top_logprobs), default=0)
-        self._known[wanted] = len(ids), reported
+        self._known[wanted] = length, reported
         return reported

@@ -45,7 +45,7 @@ from openclaw_rl.shared.objective.terms import hints_of, needs_base, needs_old
 from openclaw_rl.shared.records import PromptImage, Sample, TeacherScores
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.budget import Bill
-from openclaw_rl.trainer_cloud.provider import Scored
+from openclaw_rl.trainer_cloud.provider import Scored, ScoreRequest
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 
 ABSENT = -1e4
@@ -226,10 +226,8 @@ class TargetQueries:
         chosen: NDArray[np.int64] | None = None,
     ) -> View:
         text = [int(token) for part in (prompt, sample.response_ids) for token in part]
-        images = images_under(sample, prompt)
-        scored = await scorer.score(
-            text, len(prompt), self._bill, top_logprobs=top_logprobs, chosen=chosen, images=images
-        )
+        asked = ScoreRequest(text, len(prompt), top_logprobs, chosen, images_under(sample, prompt))
+        scored = await scorer.score(asked, self._bill)
         return await asyncio.to_thread(_read, scored, sample, top_logprobs, chosen)
 
 

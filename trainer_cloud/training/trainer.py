@@ -251,11 +251,8 @@ class CloudTrainer:
         self._base_scorer = base = live = self._base_scorer or self._scorer("", self._base_training)
         top_logprobs = 0
         self._sent_data = True
-        if wanted := objective.wanted_top_logprobs:
-            text = objective.longest
-            top_logprobs = await self._top_logprobs.find(
-                await base.sampler(), text.ids, text.start, wanted, bill, images=text.images
-            )
+        if objective.wanted_top_logprobs:
+            top_logprobs = await self._top_logprobs.find(await base.sampler(), objective.longest, bill)
             if impossible := unsupported(recipe, top_logprobs):
                 raise self._retry.never(impossible)
         if objective.needs_live and self._origin is not None:

@@ -47,13 +47,17 @@ class Attendance:
             and (not self._store.check([f"entered/{rank}"]) or int(self._store.get(f"entered/{rank}")) < expected)
         ]
 
-    def describe(self, error: BaseException) -> str:
-        """The ranks that hang, where this rank waited for them, and what to do, after `error` by a time-out."""
-        late = self.late()
+    def describe(self, error: BaseException, *, commanding: bool = False) -> str:
+        """The ranks that hang, where this rank waited for them, and what to do, after `error` by a time-out.
+        `commanding`: it gave them a command. Nothing shows then which of them has not taken it.
+        """
+        late = [] if commanding else self.late()
         names = f"rank {', '.join(map(str, late))} of {self._size} hangs" if late else "another rank hangs"
-        where = "an exchange between passes" if self._inside else "a collective inside a pass"
+        where = "in an exchange between passes" if self._inside else "in a collective inside a pass"
+        if commanding:
+            where = "to take a command"
         return (
-            f"{names}: rank {self._rank} waited {self._timeout} for it in {where} ({_root(error)}). The step is lost, "
+            f"{names}: rank {self._rank} waited {self._timeout} for it {where} ({_root(error)}). The step is lost, "
             "and the trainer starts again from the checkpoint of the live version. If this happens again, look at that "
             "rank's GPU (nvidia-smi, Xid in dmesg) and at the links between GPUs and machines (NCCL_DEBUG=INFO)"
         )

@@ -33,8 +33,8 @@ log = logging.getLogger("megatron")
 START = timedelta(minutes=10)
 """Time for all processes to start and find each other."""
 FOREVER = timedelta(days=3650)
-"""Ranks wait for their next command as long as it takes; a rank that died is noticed by its connection. Within a
-command they wait for each other for a time (`hang.TIMEOUT`).
+"""Ranks wait for their next command as long as it takes; a rank that died is noticed by its connection. Rank 0 waits
+for a time (`hang.TIMEOUT`) for them to take it, as all do for each other within a command.
 """
 
 GRACE_SECONDS = 120.0
@@ -96,7 +96,8 @@ class ProcessGroup:
         self._timeout = timeout
         self._attendance = hang.Attendance(store, rank, size, timeout)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-        self._commands = dist.new_group(backend="gloo", timeout=FOREVER) if size > 1 else None
+        patience = FOREVER if rank else timeout  # gloo's sender waits until the receiver is there
+        self._commands = dist.new_group(backend="gloo", timeout=patience) if size > 1 else None
         self._control = dist.new_group(backend="gloo", timeout=timeout) if size > 1 else None
         store.set_timeout(timeout)
 
@@ -161,10 +162,15 @@ class ProcessGroup:
         return self.exchange(brought)[:: self.tensor_parallel]
 
     def broadcast(self, value: Any = None) -> Any:
-        """The object that rank 0 passes, however long that takes."""
+        """The object that rank 0 passes, however long that takes. A rank that does not take it ends rank 0."""
         box = [value]
         if self._commands is not None:
-            dist.broadcast_object_list(box, src=0, group=self._commands)
+            try:
+                dist.broadcast_object_list(box, src=0, group=self._commands)
+            except RuntimeError as error:
+                if hang.is_timeout(error):
+                    leave(self._attendance.describe(error, commanding=True))
+                raise
         return box[0]
 
     def broadcast_tensor(self, tensor: Tensor | None, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

@@ -21,6 +21,7 @@ from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
 from openclaw_rl.trainer_local.megatron.weight_names import Mapped, Source, mapping
 from openclaw_rl.trainer_local.training.host_copies import HostTransfer, ReusedCopies, parts
+from openclaw_rl.trainer_local.training.masters import take_gradient
 from openclaw_rl.trainer_local.training.targets import swapped_weights
 
 
@@ -55,11 +56,8 @@ class Trained:
         self.parameter.grad = None if self.separate else value
 
     def _accumulate(self, parameter: Tensor) -> None:
-        """Add a micro batch's gradient in single precision."""
-        assert parameter.grad is not None, "the hook runs when there is one"
-        part = parameter.grad.float()
-        self.accumulated = part if self.accumulated is None else self.accumulated.add_(part)
-        parameter.grad = None
+        # Not in the master's `grad`: the master may be on the host.
+        self.accumulated = take_gradient(parameter, self.accumulated)
 
 
 class RankWeights:

@@ -31,12 +31,12 @@ SHORTEST_SHARED_PREFIX = 64
 
 LEAST_SHARE = 0.2
 """Minimum share of a row. Attention to a prefix is computed again in the backward pass: long rows that share little
-are faster alone (measured with the shipped policy).
+are faster alone. An estimate: no committed program measures it.
 """
 
 MOST_PADDING = 0.1
 """Maximum padding of sequences side by side, relative to their tokens, where they can be packed one after another: the
-many small attentions of packed ones take time too (measured with the shipped policy).
+many small attentions of packed ones take time too. An estimate: no committed program measures it.
 """
 
 

@@ -24,12 +24,12 @@ GRAPHS = 0.012  # share of a GPU for SGLang's CUDA graphs (same file: 2 MB a bat
 JUDGE_CONTEXT = 32768  # minimum tokens in a judge's KV cache, or its model's context where that is shorter
 SEQUENCES = 8  # minimum number of sequences for which a hybrid model's states are kept
 LOGIT_BYTES = 512 * MIB  # logits that the trainers compute at once (`trainer_local.training.slices`)
-ANSWER = 1024  # tokens of the longest answer that the plan has room for under a custom loss (docs/gpu.md)
+ANSWER = 1024  # tokens of the longest answer that the plan has room for under a custom loss, which gets it whole
 TARGET_BYTES = 2 * GIB  # distributions of teacher and base held at once (`trainer_local.training.targets`)
 PER_HEAD = 8.0  # bytes saved for each token and query head by normalization and attention; half of it for a key head
 
 # Peak copies of the logits `[N, V]` in single precision while a loss over whole distributions, or over sampled tokens,
-# is differentiated: 5.5 to 6 and 3.5 to 4, counted with torch's profiler over `shared.objective.losses` on a CPU.
+# is differentiated: 5 and 3, counted with torch's profiler over `shared.objective.losses` on a CPU, and one to spare.
 LOGIT_COPIES = {"distributions": 6.0, "sampled": 4.0}
 SAMPLED = frozenset(["binary", "opd", "combined", "topk-select"])  # methods of the second kind
 
@@ -160,7 +160,7 @@ def training(
     copies = LOGIT_COPIES["sampled" if learning.method in SAMPLED and not with_base else "distributions"]
     logit = SINGLE * shape.vocabulary
     answers = LOGIT_BYTES // logit
-    if learning.custom_loss:  # it gets whole answers
+    if learning.custom_loss:
         answers = max(answers, min(settings.serve.max_output_tokens, ANSWER))
     kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed)
     what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
@@ -226,7 +226,7 @@ def activations(
         layer += EXPERT_PLACE * shape.chosen
     if settings.learning.lora:
         inside = sum(shape.chosen if one.count > shape.layers else 1 for one in shape.projections)
-        layer += (HALF if trainer == "transformers" else SINGLE) * settings.learning.lora_rank * inside
+        layer += HALF * settings.learning.lora_rank * inside
     kept = recomputed * HALF * shape.hidden + (shape.layers - recomputed) * layer
     return int(longest(settings, shape, trainer) * (kept + layer))
 

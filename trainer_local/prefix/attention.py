@@ -61,10 +61,10 @@ class Grain:
 
 
 ON_CPU = Grain(step=128, largest=1 << 21, slack=1 << 14)
-"""Measured with the shipped policy: calls are cheap."""
+"""Calls are cheap; an estimate, not measured by a committed program."""
 
 ON_GPU = Grain(step=1024, largest=1 << 24, slack=1 << 20, aligned=1024)
-"""Fewer calls; an estimate, not measured."""
+"""Fewer calls; an estimate too."""
 
 
 @dataclass(frozen=True)

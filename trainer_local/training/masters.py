@@ -57,11 +57,13 @@ class Masters:
             yield
 
 
-def _collect(master: Tensor, parameter: Tensor) -> None:
-    """Add the gradient of `parameter` to that of its master."""
+def take_gradient(parameter: Tensor, total: Tensor | None) -> Tensor:
+    """Move the gradient of `parameter` into `total`, the sum of those before in single precision; returns the sum."""
     assert parameter.grad is not None, "the hook runs when there is one"
-    if master.grad is None:
-        master.grad = parameter.grad.float()
-    else:
-        master.grad.add_(parameter.grad)
+    total = parameter.grad.float() if total is None else total.add_(parameter.grad)
     parameter.grad = None
+    return total
+
+
+def _collect(master: Tensor, parameter: Tensor) -> None:
+    master.grad = take_gradient(parameter, master.grad)

@@ -21,7 +21,7 @@ _NOISE = (
     "bash-input", "bash-stdout", "bash-stderr", "task-notification", "user-prompt-submit-hook",
 )  # fmt: skip
 _COMMAND = ("command-name", "command-message", "command-args")
-_INTERRUPTED = re.compile(r"\s*\[Request interrupted by user[^\]\n]{0,40}\]")
+_INTERRUPTED = re.compile(r"(?<!\s)\s*\[Request interrupted by user[^\]\n]{0,40}\]")
 _NOTICES = (CONTINUED, SUGGESTION)
 _BILLING = re.compile(r"\Ax-anthropic-billing-header:(?:\s*[\w.-]+=[^;\n]{0,80};)*\s*")
 _IDENTITY = re.compile(r"\AYou are (?:Claude Code|a Claude agent), [^.\n]{0,120}\.\s*")

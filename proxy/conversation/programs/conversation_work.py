@@ -61,9 +61,11 @@ _CONVERSATION = _any(
     r"\b(?:messages|events|history|turns) (?:above|below|so far)\b",
     r"\b(?:above|previous|earlier|following|list of|history of (?:previous )?) ?(?:messages|events|turns)\b",
 )
+_LEAD_INS = r"(?:(?:please|now|important|note|kindly|first|then|finally|task|next|carefully|briefly|urgent)[\W_]++)*+"
 _ORDER = re.compile(
-    r"\W*(?:<\w+>\W*)?(?:(?:please|now|important|note|kindly|first|then|finally|task|next|carefully|briefly|urgent"
-    r"|(?:based on|given|in order to|using|from) [^,]{0,80}|the (?:above|following|messages?)\b[^,]{0,80})[\W_]+)*"
+    rf"\W*(?:<\w+>\W*)?{_LEAD_INS}"
+    r"(?:(?:(?:based on|given|in order to|using|from) |the (?:above|following|messages?)\b)[^,]{0,80}(?<![\W_])[\W_]++"
+    rf"{_LEAD_INS}){{0,2}}"
     r"(?:your?\b|you're\b|i (?:need|want)\b|we need\b|this is\b|an? automated\b|summary\b|generate|create|write|provide"
     r"|produce|give|make|output|return|reply|respond|develop|prepare|perform|do\b|analy[sz]e|review|read|look|scan|extract"
     r"|summari[sz]e|condense|compress|compact|distil|recap|consolidate|update|save|store|identify|progressively|context\b)",
@@ -131,9 +133,9 @@ _CONTINUES = _any(
 
 def orders_work(text: str) -> bool:
     """A message of the user's role in which a program orders work on the conversation."""
-    if not _mentions(text):
-        return False
     ends = _ends(text)
+    if not _mentions(ends):
+        return False
     if _DECISIVE.search(ends) or _NEXT.search(ends):
         return True
     return any(_is_order(sentence) for sentence in _sentences(ends)) and bool(_MARKS.search(text, 0, 12_000))

@@ -75,7 +75,8 @@ _RESULT = _beginning(
     r"(?:code )?execution (?:result|output|log)s?\b[^\n:]{0,20}:",
     r"exit ?code: ?-?\d+\b|exit status: ?\d+\b",
     # what a program ran for the person
-    r"i ran (?:this|the following) (?:command|code|script)\b[^\n]{0,40}:\s*\n[\s\S]{0,2000}?\band got this output\b",
+    r"i ran (?:this|the following) (?:command|code|script)\b[^\n]{0,40}:[ \t\r]*\n"
+    r"[\s\S]{0,2000}?\band got this output\b",
 )
 _MALFORMED = _beginning(
     # the validators' own words

@@ -58,6 +58,10 @@ async def test_the_first_of_two_asides_stays(talk: Talk) -> None:
     await talk.ask(system("You suggest."), *HISTORY, says("What could be next?"), tools=FEW[:1])
     state = await talk.next_state(first)
     assert state is not None and state.text == SCAN["content"]
+    settled = talk.metrics.settled.labels("user")._value
+    assert settled.get() == 0
+    await talk.ask(OWN, *HISTORY, says("Thanks."), tools=ALL)
+    assert settled.get() == 1
 
 
 @pytest.mark.parametrize(
@@ -128,9 +132,10 @@ async def test_a_persons_words_next_to_another_agents_are_the_reaction(talk: Tal
     assert state is not None and (state.role, state.text) == ("user", "Too short.")
 
 
-async def test_a_short_answer_may_be_a_persons_words(talk: Talk) -> None:
+@pytest.mark.parametrize("words", ["No, it is not.", "不对，请再写一遍。"])
+async def test_a_short_answer_may_be_a_persons_words(talk: Talk, words: str) -> None:
     poet = await talk.ask(says("Write a line about the sea."), answer="The sea is blue.")
-    await talk.ask(says("Is it?"), answer="No, it is not.")
-    await talk.ask(says("Write a line about the sea."), said("The sea is blue."), says("No, it is not."))
+    await talk.ask(says("Is it?"), answer=words)
+    await talk.ask(says("Write a line about the sea."), said("The sea is blue."), says(words))
     state = await talk.next_state(poet)
     assert state is not None and state.role == "user"

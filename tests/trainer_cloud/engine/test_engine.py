@@ -322,6 +322,19 @@ async def test_tokens_that_the_provider_had_in_its_cache_are_counted_apart(
     _, engine = await alone()
     for _ in range(2):
         await ask(engine, tokens=3)
+    assert spent(engine) == {"prefill": 5, "cached": 5, "sample": 6}
+
+
+@pytest.mark.parametrize(("score_from", "prefill"), [(2, 5), (4, 0)], ids=["two tokens", "none"])
+async def test_scores_count_where_a_token_is_scored(
+    alone: Callable[..., Awaitable[Any]], score_from: int, prefill: int
+) -> None:
+    provider, engine = await alone()
+    await ask(engine, tokens=0, score_from=score_from)
+    assert spent(engine).get("prefill", 0) == prefill == sum(length for length, _, _ in provider.scored)
+
+
+def spent(engine: engines.CloudEngine) -> dict[str, int]:
+    """The amounts that were spent today, by kind."""
     entries = engine._budget.ledger.day(engine._budget._day())
-    spent = {entry.kind: amount for entry, amount in entries.items()}
-    assert spent == {"prefill": 5, "cached": 5, "sample": 6}
+    return {entry.kind: amount for entry, amount in entries.items()}

@@ -18,7 +18,7 @@ from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
 from openclaw_rl.trainer_cloud.fireworks import sdk
 from openclaw_rl.trainer_cloud.fireworks.sdk import training_url
 from openclaw_rl.trainer_cloud.fireworks.training import FireworksTraining
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, ScoreRequest
 from openclaw_rl.trainer_cloud.training.scorer import Scorer
 from tests.trainer_cloud.fireworks_fake import ACCOUNT, MODEL, Fake, settings
 from tests.trainer_cloud.front import Answer, Front, Lost
@@ -153,11 +153,13 @@ async def test_likeliest_tokens_are_asked_of_what_is_served_and_all_else_of_a_tr
         return training
 
     scorer = Scorer(ready, partial(shared.sampler, path), scores_texts=shared.scores_texts)
-    assert (await scorer.score(IDS, 2, Bill())).logprobs == [-1.5, -2.5] and not front.posts(COMPLETIONS)
-    listed = await scorer.score(IDS, 2, Bill(), top_logprobs=3)
+    assert (await scorer.score(ScoreRequest(IDS, 2), Bill())).logprobs == [-1.5, -2.5] and not front.posts(COMPLETIONS)
+    listed = await scorer.score(ScoreRequest(IDS, 2, top_logprobs=3), Bill())
     assert listed.logprobs == [-1.0, -2.0] and [len(row) for row in listed.top_logprobs] == [3, 3]
     assert front.posts(COMPLETIONS)[-1].body["model"] == path
-    both = await scorer.score(IDS, 2, Bill(), top_logprobs=3, chosen=np.array([[9], [10]], dtype=np.int64))
+    both = await scorer.score(
+        ScoreRequest(IDS, 2, top_logprobs=3, chosen=np.array([[9], [10]], dtype=np.int64)), Bill()
+    )
     assert both.logprobs == [-2.5, -4.5] and [len(row) for row in both.top_logprobs] == [3, 3]
 
 

@@ -24,7 +24,7 @@ from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegis
 from openclaw_rl.trainer_cloud.fireworks import provider as fireworks
 from openclaw_rl.trainer_cloud.fireworks import sampler as fireworks_rollout
 from openclaw_rl.trainer_cloud.pointer import Pointer
-from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass
+from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Pass, ScoreRequest
 from tests.trainer_cloud.fireworks_fake import ACCOUNT, MODEL, RUN, SERVERLESS, SESSION, Fake, settings
 from tests.trainer_cloud.front import Front, Sent
 
@@ -134,13 +134,13 @@ async def test_request_shape_of_a_snapshot_that_is_sampled(
 
 async def test_request_shape_of_a_text_that_is_scored(shared: fireworks.Fireworks, front: Front) -> None:
     sampler = await shared.sampler(f"accounts/{ACCOUNT}/trainingSessions/{SESSION}/checkpoints/x")
-    scored = await sampler.score(IDS, 2, top_logprobs=9)
+    scored = await sampler.score(ScoreRequest(IDS, 2, top_logprobs=9))
     body = completion(front.posts(COMPLETIONS)[-1])
     assert (body["prompt"], body["echo_last"], body["max_tokens"], body["top_logprobs"]) == (IDS, 2, 1, 5)
     assert scored.logprobs == [-1.0, -2.0]
     assert [len(row) for row in scored.top_logprobs] == [5, 5]
     with pytest.raises(CloudError, match="chosen"):
-        await sampler.score(IDS, 2, chosen=np.ones((2, 1), dtype=np.int64))
+        await sampler.score(ScoreRequest(IDS, 2, chosen=np.ones((2, 1), dtype=np.int64)))
     assert shared.most_top_logprobs == 5
 
 

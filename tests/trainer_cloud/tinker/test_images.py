@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,24 +16,22 @@ from openclaw_rl.shared.engine.client import EngineClient
 from openclaw_rl.shared.errors import EngineError, TrainerError
 from openclaw_rl.shared.records import PromptImage, Sample, Sampling
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_cloud.provider import ScoreRequest
 from openclaw_rl.trainer_cloud.tinker.provider import Tinker
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer
 from tests.shared.tiny_vision import data_url, picture
-from tests.trainer_cloud.front import Front, run_front
+from tests.trainer_cloud.front import Front
 from tests.trainer_cloud.serving import serving_cloud, tinker_settings
 from tests.trainer_cloud.tinker_fake import PLACEHOLDER, TinkerFake
 from tests.trainer_cloud.torch_provider import TorchProvider
-from tests.trainer_local.tiny import sample, write_policy
+from tests.trainer_local.tiny import sample
+
+pytest_plugins = ("tests.trainer_cloud.tinker_fixtures",)
 
 RED, BLUE = picture(96, 64, "red"), picture(64, 64, "blue", "JPEG")
 IDS = [5, *[PLACEHOLDER] * 3, 6, *[PLACEHOLDER] * 2, 7, 8]
 IMAGES = [PromptImage(data_url(RED), 1, 4), PromptImage(data_url(BLUE, "image/jpeg"), 5, 7)]
 FILES = [(1, "png", RED), (5, "jpeg", BLUE)]
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_policy(tmp_path_factory.mktemp("policy"))
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +41,6 @@ def seeing(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "vision_config": {}}))
     return folder
-
-
-@pytest.fixture
-def fake(policy: Path) -> TinkerFake:
-    return TinkerFake(TorchProvider(policy), str(policy))
-
-
-@pytest.fixture
-def front(fake: TinkerFake) -> Iterator[Front]:
-    with run_front(fake) as running:
-        yield running
 
 
 async def test_images_stand_in_the_place_of_their_tokens_with_a_fake(
@@ -90,7 +77,9 @@ async def test_an_engine_of_a_model_that_reads_only_refuses_images_with_a_fake(
 async def test_another_format_is_sent_as_png_with_a_fake(front: Front, fake: TinkerFake, policy: Path) -> None:
     provider = Tinker(tinker_settings(front.url, policy, policy, request_timeout=20.0))
     webp = picture(32, 32, "green", "WEBP")
-    await (await provider.sampler("")).score(IDS, 8, images=[PromptImage(data_url(webp, "image/webp"), 1, 4)])
+    await (await provider.sampler("")).score(
+        ScoreRequest(IDS, 8, images=[PromptImage(data_url(webp, "image/webp"), 1, 4)])
+    )
     ((place, form, file),) = fake.images
     assert (place, form) == (1, "png")
     with Image.open(io.BytesIO(file)) as found, Image.open(io.BytesIO(webp)) as wanted:

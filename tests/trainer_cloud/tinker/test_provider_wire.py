@@ -4,7 +4,7 @@ service where SkyRL's server has no such thing: likeliest and chosen tokens, sco
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -13,35 +13,21 @@ import pytest
 from openclaw_rl.shared.engine.wire import SamplingParams
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud import preflight
-from openclaw_rl.trainer_cloud.provider import CloudError, Datum
+from openclaw_rl.trainer_cloud.provider import CloudError, Datum, ScoreRequest
 from openclaw_rl.trainer_cloud.tinker.provider import Tinker
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer
-from tests.trainer_cloud.front import Front, run_front
+from tests.trainer_cloud.front import Front
 from tests.trainer_cloud.serving import tinker_settings
 from tests.trainer_cloud.tinker_fake import TinkerFake
 from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining
-from tests.trainer_local.tiny import anchor, sample, write_policy
+from tests.trainer_local.tiny import anchor, sample
+
+pytest_plugins = ("tests.trainer_cloud.tinker_fixtures",)
 
 IDS = [5, 6, 7, 8, 9, 10, 11, 12]
 START = 5
 CHOSEN = np.array([[3, 0], [0, 11], [2, 4]], dtype=np.int64)
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_policy(tmp_path_factory.mktemp("policy"))
-
-
-@pytest.fixture
-def fake(policy: Path) -> TinkerFake:
-    return TinkerFake(TorchProvider(policy), str(policy))
-
-
-@pytest.fixture
-def front(fake: TinkerFake) -> Iterator[Front]:
-    with run_front(fake) as running:
-        yield running
 
 
 @pytest.fixture
@@ -54,11 +40,11 @@ async def provider(front: Front, policy: Path, tmp_path: Path) -> AsyncIterator[
 async def test_the_end_of_a_text_is_scored_with_a_fake(provider: Tinker, fake: TinkerFake) -> None:
     sampler = await provider.sampler("")
     for _ in range(2):
-        found = await sampler.score(IDS, START, top_logprobs=4)
+        found = await sampler.score(ScoreRequest(IDS, START, top_logprobs=4))
     (asked, _) = fake.samples
     assert asked.prompt_logprobs and asked.prompt_logprobs_last_n == 3 and asked.topk_prompt_logprobs == 4
     assert asked.sampling_params.max_tokens == 1 and asked.target_prompt_logprobs is None
-    wanted = await TorchSampler(fake.provider._base).score(IDS, START, top_logprobs=4)
+    wanted = await TorchSampler(fake.provider._base).score(ScoreRequest(IDS, START, top_logprobs=4))
     assert found.logprobs == pytest.approx(wanted.logprobs, abs=1e-6)
     for row, expected in zip(found.top_logprobs, wanted.top_logprobs, strict=True):
         assert [token for _, token in row] == [token for _, token in expected]
@@ -70,8 +56,8 @@ async def test_a_server_that_scores_the_whole_text_is_asked_again_once_with_a_fa
 ) -> None:
     fake.ignores_last_n = True
     for _ in range(2):
-        found = await (await provider.sampler("")).score(IDS, START, top_logprobs=4)
-        wanted = await TorchSampler(fake.provider._base).score(IDS, START, top_logprobs=4)
+        found = await (await provider.sampler("")).score(ScoreRequest(IDS, START, top_logprobs=4))
+        wanted = await TorchSampler(fake.provider._base).score(ScoreRequest(IDS, START, top_logprobs=4))
         assert found.logprobs == pytest.approx(wanted.logprobs, abs=1e-6) and len(found.top_logprobs) == 3
     assert [asked.prompt_logprobs_last_n for asked in fake.samples] == [3, None, None]
 
@@ -80,8 +66,8 @@ async def test_chosen_tokens_are_named_sparsely_and_a_bound_is_a_refusal_with_a_
     provider: Tinker, fake: TinkerFake
 ) -> None:
     sampler = await provider.sampler("")
-    found = await sampler.score(IDS, START, chosen=CHOSEN)
-    wanted = await TorchSampler(fake.provider._base).score(IDS, START, chosen=CHOSEN)
+    found = await sampler.score(ScoreRequest(IDS, START, chosen=CHOSEN))
+    wanted = await TorchSampler(fake.provider._base).score(ScoreRequest(IDS, START, chosen=CHOSEN))
     assert found.chosen is not None and wanted.chosen is not None
     np.testing.assert_allclose(found.chosen, wanted.chosen, atol=1e-6)
     named = fake.samples[0].target_prompt_logprobs
@@ -89,7 +75,7 @@ async def test_chosen_tokens_are_named_sparsely_and_a_bound_is_a_refusal_with_a_
     assert named.sparse_crow_indices == [0, 0, 0, 0, 0, 2, 4, 6] and list(named.data) == [3, 0, 0, 11, 2, 4]
     fake.provider.bound = 20
     with pytest.raises(CloudError, match="ids are more than 20") as caught:
-        await sampler.score(IDS, START, chosen=CHOSEN)
+        await sampler.score(ScoreRequest(IDS, START, chosen=CHOSEN))
     assert caught.value.trouble == "refused"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from openclaw_rl.shared.errors import TrainerAway
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_cloud.provider import CloudError
+from openclaw_rl.trainer_cloud.provider import CloudError, ScoreRequest
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer
 from tests.trainer_cloud.torch_provider import TorchProvider
 from tests.trainer_local.tiny import anchor, sample, settings, write_policy
@@ -43,9 +43,9 @@ async def test_a_sampler_takes_no_chosen_tokens_after_a_long_prompt(policy: Path
     provider, _ = build(policy, tmp_path, bound=TOP * (LONG + 100))
     base = await provider.sampler("")
     ids = [5] * LONG + [6] * 30
-    await base.score(ids, LONG, top_logprobs=TOP)
+    await base.score(ScoreRequest(ids, LONG, top_logprobs=TOP))
     with pytest.raises(CloudError, match="ids are more than"):
-        await base.score(ids, LONG, chosen=np.arange(30, dtype=np.int64)[:, None])
+        await base.score(ScoreRequest(ids, LONG, chosen=np.arange(30, dtype=np.int64)[:, None]))
 
 
 @pytest.mark.parametrize("teacher", ["base", "live"])

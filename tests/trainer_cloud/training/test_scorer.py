@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from openclaw_rl.shared.records import PromptImage
 from openclaw_rl.trainer_cloud.budget.budget import Bill
-from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored
+from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored, ScoreRequest
 from openclaw_rl.trainer_cloud.training.scorer import JoinedForward, Scorer, TopLogprobsLimit
 from tests.trainer_cloud.both import World, make_world
 from tests.trainer_cloud.torch_training import TorchSampler, TorchTraining, torch_scorer
@@ -30,8 +29,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 async def test_chosen_tokens_are_scored_as_a_sampler_would(world: World) -> None:
     training, served = TorchTraining(world.base), TorchSampler(world.base)
-    found = await torch_scorer(None, served, training).score(IDS, START, Bill(), top_logprobs=3, chosen=CHOSEN)
-    wanted = await TorchSampler(world.base).score(IDS, START, top_logprobs=3, chosen=CHOSEN)
+    found = await torch_scorer(None, served, training).score(
+        ScoreRequest(IDS, START, top_logprobs=3, chosen=CHOSEN), Bill()
+    )
+    wanted = await TorchSampler(world.base).score(ScoreRequest(IDS, START, top_logprobs=3, chosen=CHOSEN))
     assert found.logprobs == pytest.approx(wanted.logprobs, abs=1e-6)
     assert found.top_logprobs == wanted.top_logprobs
     assert found.chosen is not None and wanted.chosen is not None
@@ -52,8 +53,10 @@ async def test_the_tokens_of_a_text_are_scored_where_it_costs_less(world: World,
     async def sampler() -> TorchSampler:
         return served
 
-    found = await Scorer(ready, sampler, scores_texts=scores_texts).score(IDS, START, Bill())
-    assert found.logprobs == pytest.approx((await TorchSampler(world.base).score(IDS, START)).logprobs, abs=1e-6)
+    found = await Scorer(ready, sampler, scores_texts=scores_texts).score(ScoreRequest(IDS, START), Bill())
+    assert found.logprobs == pytest.approx(
+        (await TorchSampler(world.base).score(ScoreRequest(IDS, START))).logprobs, abs=1e-6
+    )
     assert (len(served.asked), len(training.asked)) == ((1, 0) if scores_texts else (0, 1))
 
 
@@ -63,8 +66,8 @@ async def test_without_a_sampler_forward_passes_score_all(world: World) -> None:
     async def ready() -> TorchTraining:
         return training
 
-    await Scorer(ready, None, scores_texts=True).score(IDS, START, Bill(), chosen=CHOSEN)
-    await Scorer(ready, None, scores_texts=True).score(IDS, START, Bill())
+    await Scorer(ready, None, scores_texts=True).score(ScoreRequest(IDS, START, chosen=CHOSEN), Bill())
+    await Scorer(ready, None, scores_texts=True).score(ScoreRequest(IDS, START), Bill())
     assert len(training.asked) == 2
 
 
@@ -137,42 +140,35 @@ class Bounded(TorchSampler):
 
     bound = 100
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
-        if len(ids) * top_logprobs > self.bound or len(ids) > 60:
-            raise CloudError(f"{len(ids)} times {top_logprobs}", "refused", undone=True)
-        return await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
+    async def score(self, asked: ScoreRequest) -> Scored:
+        length, width = len(asked.ids), asked.top_logprobs
+        if length * width > self.bound or length > 60:
+            raise CloudError(f"{length} times {width}", "refused", undone=True)
+        return await super().score(asked)
 
 
 async def test_likeliest_tokens_are_tried_on_the_longest_text_and_again_on_a_longer_one(world: World) -> None:
     sampler, limit = Bounded(world.base), TopLogprobsLimit(1000)
     bill = Bill()
-    assert await limit.find(sampler, [5] * 5, 3, 20, bill) == 20 and bill.taken()["prefill"] == 5
+    assert await limit.find(sampler, ScoreRequest([5] * 5, 3, 20), bill) == 20 and bill.taken()["prefill"] == 5
     assert limit.is_known(20, 5) and not limit.is_known(20, 6)
-    assert await limit.find(sampler, [5] * 4, 3, 20, Bill()) == 20
-    assert (await limit.find(sampler, [5] * 10, 3, 20, Bill())) == 10
-    assert (await limit.find(sampler, [5] * 30, 3, 20, Bill())) == 0
+    assert await limit.find(sampler, ScoreRequest([5] * 4, 3, 20), Bill()) == 20
+    assert await limit.find(sampler, ScoreRequest([5] * 10, 3, 20), Bill()) == 10
+    assert await limit.find(sampler, ScoreRequest([5] * 30, 3, 20), Bill()) == 0
     asked = len(sampler.asked)
-    assert (await limit.find(sampler, [5] * 50, 3, 20, Bill())) == 0 and len(sampler.asked) == asked
+    assert await limit.find(sampler, ScoreRequest([5] * 50, 3, 20), Bill()) == 0 and len(sampler.asked) == asked
 
 
 async def test_a_text_that_is_refused_whatever_is_asked_says_nothing_of_likeliest_tokens(world: World) -> None:
     sampler, limit = Bounded(world.base), TopLogprobsLimit(1000)
     with pytest.raises(CloudError, match="61 times 0"):
-        await limit.find(sampler, [5] * 61, 3, 20, Bill())
-    assert (await limit.find(sampler, [5] * 5, 3, 20, Bill())) == 20
+        await limit.find(sampler, ScoreRequest([5] * 61, 3, 20), Bill())
+    assert await limit.find(sampler, ScoreRequest([5] * 5, 3, 20), Bill()) == 20
 
 
 async def test_a_documented_limit_is_not_exceeded(world: World) -> None:
     for most, wanted in ((5, 5), (0, 0)):
         sampler = TorchSampler(world.base)
-        found = await TopLogprobsLimit(most).find(sampler, IDS, START, 20, Bill())
+        found = await TopLogprobsLimit(most).find(sampler, ScoreRequest(IDS, START, 20), Bill())
         assert found == wanted and [top for _, top, _ in sampler.asked] == ([5] if most else [])
-    assert (await TopLogprobsLimit(5).find(None, IDS, START, 20, Bill())) == 0
+    assert await TopLogprobsLimit(5).find(None, ScoreRequest(IDS, START, 20), Bill()) == 0

@@ -9,17 +9,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective.terms import terms_of
-from openclaw_rl.shared.records import PromptImage, Sample
+from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_cloud.budget.budget import Bill
-from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored
+from openclaw_rl.trainer_cloud.provider import CloudError, Datum, Scored, ScoreRequest
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.scorer import AT_ONCE
 from openclaw_rl.trainer_cloud.training.targets import CloudTarget, TargetQueries
@@ -234,15 +232,7 @@ class Slow(TorchSampler):
         self._go = asyncio.Event()
         self.waiting = self.most_waiting = self.gone = 0
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
+    async def score(self, asked: ScoreRequest) -> Scored:
         self.waiting += 1
         self.most_waiting = max(self.most_waiting, self.waiting)
         try:
@@ -256,7 +246,7 @@ class Slow(TorchSampler):
             raise
         finally:
             self.waiting -= 1
-        return await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
+        return await super().score(asked)
 
 
 async def test_only_a_few_texts_are_scored_at_a_time(world: World) -> None:
@@ -285,16 +275,8 @@ class Broken(TorchSampler):
         super().__init__(model)
         self._how = how
 
-    async def score(
-        self,
-        ids: Sequence[int],
-        start: int,
-        *,
-        top_logprobs: int = 0,
-        chosen: NDArray[np.int64] | None = None,
-        images: Sequence[PromptImage] = (),
-    ) -> Scored:
-        full = await super().score(ids, start, top_logprobs=top_logprobs, chosen=chosen)
+    async def score(self, asked: ScoreRequest) -> Scored:
+        full = await super().score(asked)
         if self._how == "logprobs":
             return Scored(full.logprobs[:-1], full.top_logprobs, full.chosen)
         if self._how == "top_logprobs":

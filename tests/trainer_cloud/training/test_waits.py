@@ -15,6 +15,7 @@ from tinker.proto import tinker_public_pb2 as pb
 
 from openclaw_rl.shared.records import Sample, VersionSpan
 from openclaw_rl.shared.trainer import Checkpoint, Recipe
+from openclaw_rl.trainer_cloud.provider import ScoreRequest
 from openclaw_rl.trainer_cloud.tinker.provider import Tinker
 from openclaw_rl.trainer_cloud.training.trainer import CloudTrainer
 from tests.trainer_cloud.front import Answer, Sent, run_front
@@ -42,7 +43,7 @@ async def sampled(provider: TorchProvider, seed: int, version: int, **changes: A
     """A turn with the logprobs that the base gives its answer, said to be of a version."""
     one = sample(seed, **({"hints": 0, "response": 6} | changes))
     text = [*one.prompt_ids, *one.response_ids]
-    scored = await TorchSampler(provider._base).score(text, len(one.prompt_ids))
+    scored = await TorchSampler(provider._base).score(ScoreRequest(text, len(one.prompt_ids)))
     return replace(one, logprobs=list(scored.logprobs), versions=[VersionSpan(version, 0, len(one.response_ids))])
 
 

@@ -14,6 +14,8 @@ from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.placement import MemoryPart
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import parse_flags
+from openclaw_rl.trainer_local.models import head_product as head_product_module
+from openclaw_rl.trainer_local.models.head_product import head_product
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.memory import HALF, SINGLE
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape, shape_of
@@ -74,7 +76,8 @@ def _kept_by_transformers(config: dict[str, Any], lora: bool, recompute: bool) -
 
 
 @pytest.mark.parametrize("kind", ["distributions", "sampled"])
-def test_logits_are_in_memory_no_oftener_than_is_planned(kind: str) -> None:
+def test_logits_are_in_memory_once_less_than_is_planned(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_product_module, "BLOCK", 500)  # so that what a CPU casts counts for little
     answers, vocabulary = 64, 8000
     hidden = torch.randn(answers, 32, dtype=torch.bfloat16, requires_grad=True)
     head = torch.randn(vocabulary, 32, dtype=torch.bfloat16)
@@ -82,7 +85,7 @@ def test_logits_are_in_memory_no_oftener_than_is_planned(kind: str) -> None:
     ids = torch.zeros(answers, dtype=torch.long)
     nothing = torch.zeros(answers)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
-        log_probs = losses.log_softmax(torch.nn.functional.linear(hidden, head))
+        log_probs = losses.log_softmax(head_product(hidden, head))
         if kind == "distributions":
             loss = losses.reverse_kl(log_probs, teacher)
         else:
@@ -94,8 +97,7 @@ def test_logits_are_in_memory_no_oftener_than_is_planned(kind: str) -> None:
         if event.name() == "[memory]":
             held += event.nbytes()
             most = max(most, held)
-    planned = memory.LOGIT_COPIES[kind] * SINGLE * answers * vocabulary
-    assert 0.75 * planned < most <= planned * 1.01
+    assert most / (SINGLE * answers * vocabulary) == pytest.approx(memory.LOGIT_COPIES[kind] - 1, rel=0.01)
 
 
 def test_weights_are_two_bytes_a_parameter_shared_out_and_less_where_quantized() -> None:

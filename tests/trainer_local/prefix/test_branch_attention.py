@@ -181,6 +181,36 @@ def test_it_is_not_used_where_a_trial_differs(
     assert "shared prefixes are copied for each branch: ArithmeticError: results of torch.float32 differ by" in said
 
 
+@pytest.mark.parametrize("call", [1, 2], ids=["with gradients", "without"])
+def test_it_is_not_used_where_a_trial_gives_no_number(
+    call: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def broken(*arguments: Any) -> Tensor:
+        calls.append(1)
+        return dense(*arguments) * (float("nan") if len(calls) == call else 1.0)
+
+    trial = branch_attention._trial
+    monkeypatch.setattr(branch_attention, "attention", broken)
+    monkeypatch.setattr(branch_attention, "_trial", lambda _, *others: trial(torch.device("cpu"), *others))
+    assert not branch_attention.usable(*CUDA)
+    assert "differ by nan" in caplog.text
+
+
+def test_a_trial_that_runs_out_of_memory_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> float:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(branch_attention, "_trial", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        branch_attention.usable(*CUDA)
+    monkeypatch.setattr(branch_attention, "_trial", lambda *_: 0.0)
+    assert branch_attention.usable(*CUDA) and not caplog.records
+
+
 def test_a_kernel_that_cannot_be_compiled_is_said_once_and_copies_are_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
