@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def provenance(command: str) -> dict[str, Any]:
-    """`command` as a person would type it, when it ran, on what; `commit` is null outside a checkout."""
+    """`command` as a person would type it, when it ran, on what; `commit` is null where none is known."""
     return {
         "command": command,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -58,11 +58,11 @@ def _processor() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the running code; `None` outside a checkout."""
+    """The commit of the running code: of the checkout, else what `GIT_COMMIT` says of a copy; `None` without both."""
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
-        return None
+        return os.environ.get("GIT_COMMIT") or None
     return found.stdout.strip()
