@@ -34,14 +34,13 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import msgspec
 import torch
@@ -50,20 +49,25 @@ from bench.checks import Threshold, as_json, verdict
 from bench.conversation import HINT, batch, conversation, scale_for
 from bench.program import log, parser, report, run
 from bench.random_model import SIZES, even_sample, kept_qwen3, qwen3_shape, write_qwen3
-from bench.trainer_watch import StepWatch, answer_logprobs, out_of_memory, relative_difference, stopwatch, synchronize
+from bench.trainer_watch import (
+    StepWatch,
+    answer_logprobs,
+    computing_in,
+    out_of_memory,
+    relative_difference,
+    stopwatch,
+    synchronize,
+)
 from openclaw_rl.learner.methods import METHODS
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_local.megatron import rank as rank_module
 from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.megatron.forward import budget, plan
-from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.rank import RankLearning
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
-from openclaw_rl.trainer_local.megatron.weights import RankWeights
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.model_shape import shape_of
 from openclaw_rl.trainer_local.prefix.tree import Run
@@ -145,17 +149,6 @@ def estimate(settings: Settings) -> dict[str, int]:
     config = json.loads((Path(settings.engine.model) / "config.json").read_text("utf-8"))
     parts = memory.training(settings, shape_of(config), "megatron", 1)
     return {part.what: part.bytes for part in memory.during_step(parts) if part.what != "CUDA context"}
-
-
-@contextmanager
-def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Let models that are loaded in the block compute in `dtype`, whatever the device's own precision is."""
-
-    def loaded(settings: Settings, group: ProcessGroup, _: torch.dtype) -> RankWeights:
-        return RankWeights(settings, group, dtype)
-
-    with patch.object(rank_module, "RankWeights", loaded):
-        yield
 
 
 async def agreement(folder: Path, options: argparse.Namespace, dtype: torch.dtype) -> dict[str, float]:

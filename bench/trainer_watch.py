@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -60,6 +61,19 @@ class StepWatch:
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+@contextmanager
+def computing_in(dtype: torch.dtype) -> Iterator[None]:
+    """Let models that a `MegatronTrainer` loads in the block compute in `dtype`, whatever its device's own is."""
+    from openclaw_rl.trainer_local.megatron import rank
+    from openclaw_rl.trainer_local.megatron.weights import RankWeights
+
+    def loaded(settings: Any, group: Any, _: torch.dtype) -> Any:
+        return RankWeights(settings, group, dtype)
+
+    with patch.object(rank, "RankWeights", loaded):
+        yield
 
 
 async def answer_logprobs(

@@ -40,7 +40,7 @@ def test_an_adapter_that_has_learned_has_gradients_in_both_halves(
     monkeypatch.setattr(
         prefix_merge,
         "compared",
-        lambda merged, single: gradients.extend(merged.watch.gradients) or own(merged, single),
+        lambda merged, *others: gradients.extend(merged.watch.gradients) or own(merged, *others),
     )
     result = measured(capsys, "--turns", "2", "--method", "rehearse", "--lora")
     assert gradients and all(float(gradient.abs().max()) > 0 for gradient in gradients)

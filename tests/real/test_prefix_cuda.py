@@ -49,6 +49,8 @@ def test_gradients_are_those_of_each_row_alone(
         initializer_range=0.1,
     )
     model = Qwen3ForCausalLM(config).to("cuda", dtype).eval()
+    if way == "FlexAttention":
+        assert branch_attention.usable(torch.device("cuda", 0), dtype, 4, 2, 64), "see the log"
     assert sharing_of(model) == Sharing.TREES
     found = together(model, rows, budget=budget, share=Sharing.TREES)
     assert_same(found, one_by_one(model, rows), rounding=1e-3 if dtype == torch.float32 else 0.1)

@@ -240,10 +240,15 @@ def _attend(call: _Call, query: Tensor, sources: Mapping[int, Layer], scaling: f
 
 
 def _kernel(call: _Call, query: Tensor, key: Tensor, value: Tensor, scaling: float | None, dropout: float) -> Tensor:
-    """Each key head is a batch of its own with the query heads that share it, so that keys are not copied for them."""
+    """Each key head is a batch of its own with the query heads that share it. A CPU reads the same key for all of them;
+    on CUDA it is copied, since torch's memory-efficient kernel misreads repeated keys if their number is one more than
+    a multiple of 32 (PyTorch issue 191937).
+    """
     batches, tokens = key.shape[1], query.shape[2]
     shared = query.shape[1] // batches
     key, value = (part.transpose(0, 1).expand(batches, shared, *part.shape[2:]) for part in (key, value))
+    if key.is_cuda:
+        key, value = key.contiguous(), value.contiguous()
     mask = causal_lower_right(tokens, key.shape[2]) if call.mask is None else call.mask
     output = F.scaled_dot_product_attention(
         query.reshape(batches, shared, tokens, query.shape[3]),

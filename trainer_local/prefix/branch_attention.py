@@ -88,15 +88,16 @@ class BranchAttention:
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float | None) -> Tensor:
     """FlexAttention, compiled for sequences of any length."""
-    found: Tensor = _compiled()(
-        query,
-        key,
-        value,
-        block_mask=mask,
-        scale=scale,
-        enable_gqa=query.shape[1] != key.shape[1],
-        kernel_options={"BACKEND": "TRITON"},  # its kernel for short queries would be compiled as well
-    )
+    with torch._dynamo.config.patch(recompile_limit=KERNELS):  # only newer torch takes it as an argument of `compile`
+        found: Tensor = _compiled()(
+            query,
+            key,
+            value,
+            block_mask=mask,
+            scale=scale,
+            enable_gqa=query.shape[1] != key.shape[1],
+            kernel_options={"BACKEND": "TRITON"},  # its kernel for short queries would be compiled as well
+        )
     return found
 
 
@@ -139,8 +140,7 @@ def _give_up(error: Exception) -> None:
 
 @cache
 def _compiled() -> Callable[..., Any]:
-    compiler: Any = torch.compile  # its types do not have the limit
-    return compiler(flex_attention, dynamic=True, fullgraph=True, recompile_limit=KERNELS)
+    return torch.compile(flex_attention, dynamic=True, fullgraph=True)
 
 
 def _trial(device: torch.device, dtype: torch.dtype, heads: int, groups: int, width: int) -> float:
