@@ -70,7 +70,7 @@ from openclaw_rl.trainer_local.megatron.rank import RankLearning
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.model_shape import shape_of
-from openclaw_rl.trainer_local.prefix.tree import Run
+from openclaw_rl.trainer_local.prefix.tree import Run, pack
 from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
@@ -203,10 +203,11 @@ async def measure_case(model: Path, options: argparse.Namespace, dtype: torch.dt
     """Measure one case; its planned memory, and that it ran out of memory, where it did."""
     turns = batch_of(options)
     rows = [row_of(turn) for turn in turns]
+    longest = max(row.length for row in rows)
     sizes = {
-        "max_sample_tokens": max(row.length for row in rows),
-        # The planner has room for a micro batch and a longer turn; here the longest turn is one.
-        "micro_batch_tokens": max(row.length for row in rows),
+        "max_sample_tokens": longest,
+        # The planner has room for the longest turn and a micro batch: the branches, all next to that turn.
+        "micro_batch_tokens": max(1, sum(part.tokens for part in pack(rows, sys.maxsize)) - longest),
         "max_output_tokens": max(row.response_length for row in rows),
     }
     settings = Settings(model=str(model), device=options.device, method=options.method, **sizes, **CASES[name])
@@ -251,7 +252,9 @@ async def timed(
     if options.profile:
         await profile(trainer, turns, recipe, device, options.profile / f"{re.sub(r'[^a-z]+', '-', name.lower())}.txt")
     seconds, metrics = min(steps, key=lambda step: sum(step[0].values()))
-    packed = plan(rows, budget(rows, recipe.micro_batch_tokens, device), merge=True)
+    packed = plan(
+        rows, budget(rows, recipe.micro_batch_tokens, device, settings.learning.max_sample_tokens), merge=True
+    )
     tokens, training = sum(part.tokens for part in packed), sum(seconds.values())
     pairs = sum(position + 1 for part in packed for position in part.positions)
     answers = sum(row.response_length for row in rows)

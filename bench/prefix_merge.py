@@ -14,7 +14,7 @@ difference of any weight's gradient; compare it with `largest_gradient`. `relati
 difference of all gradients together, relative to their norm.
 
 In bfloat16 every kernel rounds in another order, and what rounding does to a gradient depends on the batch. So there
-Megatron-core's two sides are compared with single precision: `error_merged` and `error_per_turn` are their relative
+both sides are compared with single precision: `error_merged` and `error_per_turn` are their relative
 distances from a third step, merged, in float32.
 
 The exit code is 1 if the gradients differ by more than 1 % of their norm, in bfloat16 if those of the merged side are
@@ -170,7 +170,7 @@ async def measure(options: argparse.Namespace) -> int:
         await comparison.prepare(Path(scratch) / "start", batches[0])
         merged, single = [await comparison.steps(batches, merge=merge) for merge in (True, False)]
         exact: list[Side | None] = [None] * len(batches)
-        if dtype == torch.bfloat16 and options.trainer == "megatron":
+        if dtype == torch.bfloat16:
             with computing_in(torch.float32):
                 exact = [*await comparison.steps(batches, merge=True)]
     found: dict[bool, dict[str, Any]] = {True: {}, False: {}}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +19,9 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import row_of
 from openclaw_rl.trainer_local.training.slices import RunModel, Slice, gather_slices
+
+
+TRAINERS = "openclaw_rl.trainer_local"
 
 
 @dataclass
@@ -65,14 +70,17 @@ class StepWatch:
 
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Let models that a `MegatronTrainer` loads in the block compute in `dtype`, whatever its device's own is."""
-    from openclaw_rl.trainer_local.megatron import rank
-    from openclaw_rl.trainer_local.megatron.weights import RankWeights
-
-    def loaded(settings: Any, group: Any, _: torch.dtype) -> Any:
-        return RankWeights(settings, group, dtype)
-
-    with patch.object(rank, "RankWeights", loaded):
+    """Let models that a `TransformersTrainer` or a `MegatronTrainer` loads in the block compute in `dtype`, whatever
+    its device's own is.
+    """
+    users = {"transformers_trainer": ("models.weights", "Weights")}
+    if find_spec("megatron"):
+        users["megatron.rank"] = ("megatron.weights", "RankWeights")
+    with ExitStack() as patches:
+        for user, (defined, name) in users.items():
+            own = getattr(import_module(f"{TRAINERS}.{defined}"), name)
+            loaded = partial(lambda own, settings, place, _: own(settings, place, dtype), own)
+            patches.enter_context(patch.object(import_module(f"{TRAINERS}.{user}"), name, loaded))
         yield
 
 

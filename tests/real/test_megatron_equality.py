@@ -23,12 +23,12 @@ from openclaw_rl.shared.trainer import Recipe, Trainer
 from openclaw_rl.trainer_local import transformers_trainer
 from openclaw_rl.trainer_local.sglang.weight_transfer import Batches
 from openclaw_rl.trainer_local.training import slices
-from openclaw_rl.trainer_local.training.batching import row_of
+from openclaw_rl.trainer_local.training.batching import row, row_of
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample, settings, write_policy
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
-from openclaw_rl.trainer_local.megatron.forward import plan
+from openclaw_rl.trainer_local.megatron.forward import budget, plan
 from tests.real.megatron_trainers import LAYOUTS, PROCESSES, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
@@ -173,6 +173,16 @@ async def test_packed_and_merged_sequences_give_the_gradients_of_one_at_a_time(
     for name in ways:
         assert apart(found[name].log_probs, found["alone"].log_probs) < TOLERANCE, name
         assert apart(found[name].gradients, found["alone"].gradients) < TOLERANCE * size(found["alone"].gradients), name
+
+
+def test_branches_have_room_next_to_a_trunk_of_nearly_a_micro_batch() -> None:
+    trunk = list(range(900))
+    rows = [row([*trunk[: 800 + 10 * turn], 5, turn], [1] * 20) for turn in range(8)]
+    cpu = torch.device("cpu")
+    tokens = max(one.length for one in rows) + 10
+    assert len(plan(rows, budget(rows, tokens, cpu, room=tokens), merge=True)) > 1  # memory has no room: several trunks
+    assert len(plan(rows, budget(rows, tokens, cpu, room=tokens + 1), merge=True)) == 1
+    assert budget(rows, tokens, cpu, room=tokens + 1) <= 2 * tokens, "as much as is planned for a longer turn"
 
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -26,12 +26,14 @@ def run_packed(
     merge: bool,
     backward: bool,
     most: int | None = None,
+    room: int = 0,
 ) -> None:
     """Put all `rows` that have an answer through `model` and call `use` on their answers. With `backward` the gradients
     that it gives to their hidden states go back through the model and add up in the parameters. With `merge` a prefix
     that rows share is computed once. Passes of several rows have at most `most` tokens.
+    `room`: tokens of a row that memory has room for (`budget`).
     """
-    tokens = budget(rows, micro_batch_tokens, model.frequencies.device)
+    tokens = budget(rows, micro_batch_tokens, model.frequencies.device, room)
     with torch.set_grad_enabled(backward), attention_kernels(model.frequencies.device):
         for packed in plan(rows, tokens if most is None else min(tokens, most), merge=merge):
             mine = [rows[row] for row in packed.answers]
@@ -50,10 +52,15 @@ def plan(rows: Sequence[Row], tokens: int, *, merge: bool) -> list[Packed]:
     return pack(rows, tokens) if merge else passes(apart(rows), tokens)
 
 
-def budget(rows: Sequence[Row], micro_batch_tokens: int, device: torch.device) -> int:
-    """Tokens of a sequence. A row that is longer than `micro_batch_tokens` goes through the model in one piece in any
-    case; then as many more may go with it, which are branches of the same conversation.
+def budget(rows: Sequence[Row], micro_batch_tokens: int, device: torch.device, room: int = 0) -> int:
+    """Tokens of a sequence, where memory has room for a micro batch next to a row of `room` tokens.
+
+    A row that is longer than `micro_batch_tokens` goes through the model in one piece in any case; then as many more
+    may go with it, which are branches of the same conversation. So they may with a row of more than half of that, if
+    there is room: it is the trunk of most branches, and each sequence that they need more would compute it again.
     """
     tokens = min(micro_batch_tokens, CPU_TOKENS) if device.type == "cpu" else micro_batch_tokens
     longest = max((row.length for row in rows), default=0)
-    return tokens if longest <= tokens else longest + tokens
+    if longest > tokens or (room > tokens and 2 * longest > tokens):
+        return longest + tokens
+    return tokens

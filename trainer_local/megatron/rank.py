@@ -233,6 +233,11 @@ class RankLearning:
         self._parent = parent
         self._merge = rank.settings.learning.merge_prefixes
         self._most = rank.limit.tokens
+        # What the placement's plan has room for (`placement.memory.longest`).
+        self._room = min(
+            rank.settings.learning.max_sample_tokens,
+            rank.settings.engine.context_length or rank.weights.model.shape.context,
+        )
         self.device = self._weights.group.device
         self.vocab_size = self._weights.vocab_size
         self.dropout = self._weights.lora and rank.settings.learning.lora_dropout > 0
@@ -316,4 +321,5 @@ class RankLearning:
             merge=self._merge,
             backward=backward,
             most=self._most,
+            room=self._room,
         )
