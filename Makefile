@@ -116,6 +116,7 @@ docs: setup
 	$(BIN)/python -m bench.learning.page
 	$(BIN)/python -m bench.real_model.page
 	$(BIN)/python -m bench.judge_page
+	$(BIN)/python -m bench.gpu_page
 
 bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)

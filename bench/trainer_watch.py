@@ -20,7 +20,6 @@ from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import row_of
 from openclaw_rl.trainer_local.training.slices import RunModel, Slice, gather_slices
 
-
 TRAINERS = "openclaw_rl.trainer_local"
 
 

@@ -58,11 +58,13 @@ def _processor() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the running code: of the checkout, else what `GIT_COMMIT` says of a copy; `None` without both."""
+    """The commit of the running code: what `GIT_COMMIT` says of a copy, else that of the checkout; `None` without."""
+    if named := os.environ.get("GIT_COMMIT"):
+        return named
     try:
         found = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("GIT_COMMIT") or None
+        return None
     return found.stdout.strip()

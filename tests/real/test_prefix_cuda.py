@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
+from openclaw_rl.trainer_local.prefix import attention as prefix_attention
 from openclaw_rl.trainer_local.prefix import branch_attention
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.prefix.tree import pack
+from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
 from openclaw_rl.trainer_local.training.batching import Row, row
 from tests.trainer_local.row_by_row import SHAPES, assert_same, one_by_one, together
 
@@ -76,3 +79,37 @@ def test_branches_of_a_megatron_layer_are_those_of_copies(
     rounding = 1e-3 if dtype == torch.float32 else 2e-2
     for one, other in zip(*found, strict=True):
         assert float((one - other).abs().max()) <= rounding * float(other.abs().max())
+
+
+@pytest.fixture
+def poisoned() -> None:
+    """Memory that torch hands out next is full of NaN, as far as it was used before."""
+    for size in (1 << 14, 1 << 16, 1 << 23):
+        blocks = [torch.full((size,), torch.nan, device="cuda") for _ in range(64)]
+        del blocks
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("keys", [33, 64, 97, 129, 255, 256, 257, 258, 289, 513])
+def test_a_call_with_a_mask_reads_its_keys_and_no_other_memory(dtype: torch.dtype, keys: int, poisoned: None) -> None:
+    heads, groups, width, tokens = 4, 2, 64, min(keys, 257)
+    draw = torch.Generator("cuda").manual_seed(keys)
+
+    def random(count: int, length: int) -> torch.Tensor:
+        return torch.randn(1, count, length, width, generator=draw, device="cuda", dtype=dtype)
+
+    query, key, value = random(heads, tokens), random(groups, keys), random(groups, keys)
+    hidden = torch.ones(tokens, keys, dtype=torch.bool, device="cuda").triu(keys - tokens + 1)
+    mask = torch.zeros(tokens, keys, device="cuda", dtype=dtype).masked_fill_(hidden, -torch.inf)
+    call = prefix_attention._Call(0, tokens, (), mask)
+    leaves = [part.requires_grad_() for part in (query, key, value)]
+    with attention_kernels(query.device):
+        output = prefix_attention._kernel(call, *leaves, None, 0.0)
+        found = [output, *torch.autograd.grad(output, leaves, torch.ones_like(output))]
+    exact = [part.detach().double().requires_grad_() for part in leaves]
+    wide = [exact[0], *(part.repeat_interleave(heads // groups, 1) for part in exact[1:])]
+    known = scaled_dot_product_attention(*wide, attn_mask=mask.double())
+    reference = [known, *torch.autograd.grad(known, exact, torch.ones_like(known))]
+    for one, other in zip(found, reference, strict=True):
+        limit = 1e-4 if dtype == torch.float32 else 2e-2
+        assert float((one - other).norm() / other.norm()) < limit

@@ -1,0 +1,134 @@
+"""Write what docs/benchmarks.md says of cards, from bench/results/gpu, a folder for each: `python -m bench.gpu_page`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bench.pages import RESULTS, Section, table
+
+CARDS = RESULTS / "gpu"
+
+Results = Mapping[str, dict[str, Any]]
+"""Results of a card by the names of their files, which begin with the number of the step."""
+
+
+def measured() -> str:
+    """The section: a part for each card."""
+    parts = []
+    for folder in sorted(path for path in CARDS.iterdir() if path.is_dir()):
+        results = {file.stem: json.loads(file.read_text("utf-8")) for file in sorted(folder.glob("*.json"))}
+        parts.append(f"\n### {folder.name.upper()}\n{''.join(_card(results))}")
+    return "".join(parts) or "\nNothing has been measured on a card yet.\n"
+
+
+def _card(results: Results) -> Iterator[str]:
+    if speed := [row for name, result in results.items() for row in _speed(name, result)]:
+        columns = (
+            "model, turns of up to … tokens",
+            "case",
+            "tokens/s",
+            "MFU",
+            "pass s",
+            "step s",
+            "reserved GB",
+            "planned GB",
+        )
+        yield f"\nTraining by Megatron-core, random Qwen3 models in bfloat16:\n\n{table(columns, speed)}"
+    if kernels := [row for result in results.values() for row in _kernels(result)]:
+        columns = ("model, tokens", "torch's order of kernels, ms", "the trainer's, ms")
+        yield f"\nAttention of one layer, forward and backward, at lengths that are new:\n\n{table(columns, kernels)}"
+    if agreement := [row for result in results.values() for row in _agreement(result)]:
+        columns = ("compared with float32 on a CPU", "mean \\|Δlogprob\\|", "loss", "gradients")
+        yield f"\nA step of a small model:\n\n{table(columns, agreement)}"
+    if shared := [row for result in results.values() for row in _shared(result)]:
+        columns = ("conversation", "tokens, each turn by itself", "shared", "error of the gradients", "shared")
+        yield f"\nShared prefixes; errors are relative to float32 on the card:\n\n{table(columns, shared)}"
+    if live := [row for name, result in results.items() for row in _live(name, result)]:
+        columns = (
+            "service",
+            "phase",
+            "requests",
+            "refused",
+            "cut",
+            "versions",
+            "gap p50, p99 ms",
+            "first token p50, p99 ms",
+        )
+        yield f"\nThe whole service with the policy that ships, clients streaming:\n\n{table(columns, live)}"
+    if engines := [row for result in results.values() for row in _engines(result)]:
+        columns = ("engine", "compared", "mean \\|Δlogprob\\|", "root mean square", "moved by training")
+        yield f"\nLogprobs of an engine and of the Megatron-core trainer:\n\n{table(columns, engines)}"
+
+
+def _speed(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
+    if not name.startswith(("2-", "3-")) or "cases" not in result:
+        return
+    turns = f"{result['turns']} × {result['tokens']:,}, {result['method']}"
+    for case, figures in result["cases"].items():
+        planned = f"{figures['estimate_bytes'] / 1e9:.1f}"
+        if "out_of_memory" in figures:
+            yield [f"{result['size']}, {turns}", case, "out of memory", "", "", "", "", planned]
+            continue
+        yield [
+            f"{result['size']}, {turns}",
+            case,
+            f"{figures['tokens_per_second']:,.0f}",
+            "" if figures["mfu"] is None else f"{figures['mfu']:.0%}",
+            *(f"{figures[key]:.2f}" for key in ("pass_seconds", "step_seconds")),
+            f"{figures['reserved_bytes'] / 1e9:.1f}",
+            planned,
+        ]
+
+
+def _kernels(result: Mapping[str, Any]) -> Iterator[list[str]]:
+    if result.get("size") == "4b" and result.get("turns") == 1:
+        orders = [f"{1000 * seconds:.1f}" for seconds in result["attention_seconds"].values()]
+        yield [f"{result['size']}, {result['tokens']:,}", *orders]
+
+
+def _agreement(result: Mapping[str, Any]) -> Iterator[list[str]]:
+    if "agreement" in result:
+        found = result["agreement"]
+        relative = [f"{found[f'{key}_relative_difference']:.1e}" for key in ("loss", "gradients")]
+        yield [result["dtype"], f"{found['logprob_difference_mean']:.1e}", *relative]
+
+
+def _shared(result: Mapping[str, Any]) -> Iterator[list[str]]:
+    for group, floating in (("turns", ", floating context"), ("without_floating_context", "")):
+        for turns, figures in result[group].items() if isinstance(result.get(group), dict) else ():
+            if "error_merged" in figures:
+                yield [
+                    f"{result['trainer']}, {result['size']}, {result['method']}, {turns} turns{floating}",
+                    *(f"{figures[key]:,}" for key in ("tokens_per_turn", "tokens_merged")),
+                    *(f"{figures[key]:.3f}" for key in ("error_per_turn", "error_merged")),
+                ]
+
+
+def _live(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
+    if not name.startswith("5-"):
+        return
+    for phase in ("idle", "training"):
+        times = [
+            ", ".join(f"{result[f'{what}_p{share}_ms'][phase]:.0f}" for share in (50, 99))
+            for what in ("gap", "first_token")
+        ]
+        counts = [str(result[key]) for key in ("requests", "refused", "cut", "publishes")]
+        service = "embedded" if name == "5-embedded" else "embedded engine, Megatron-core"
+        yield [service, phase, *(counts if phase == "training" else [""] * 4), *times]
+
+
+def _engines(result: Mapping[str, Any]) -> Iterator[list[str]]:
+    if "versions" not in result:
+        return
+    for name, figures in {**result["base"], **result["versions"]}.items():
+        moved = f"{figures['moved']:.1e}" if "moved" in figures else ""
+        engine = "SGLang" if result["backend"] == "megatron" else result["backend"]
+        yield [engine, name, f"{figures['mean']:.1e}", f"{figures['root_mean_square']:.1e}", moved]
+
+
+SECTION = Section("benchmarks.md", "cards", measured)
+
+if __name__ == "__main__":
+    SECTION.write()
