@@ -1,4 +1,4 @@
-"""Write what docs/benchmarks.md says of cards, from bench/results/gpu, a folder for each: `python -m bench.gpu_page`."""
+"""Write what docs/benchmarks.md says of cards, from bench/results/gpu/CARD: `python -m bench.gpu_page`."""
 
 from __future__ import annotations
 
