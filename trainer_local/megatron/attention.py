@@ -18,18 +18,24 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from openclaw_rl.trainer_local.megatron.fused import rotate
 from openclaw_rl.trainer_local.prefix.branch_attention import BranchAttention
 from openclaw_rl.trainer_local.prefix.tree import Run
 
 
 class CurrentSequence:
-    """The packed sequence that is in the model, for all its layers."""
+    """The packed sequence that is in the model, for all its layers. `places` are cosines and sines `[N, 1, 1, d]` of
+    its rotary positions.
+    """
+
+    places: tuple[Tensor, Tensor] | None = None
 
     def __init__(self, runs: Sequence[Run] = ()) -> None:
         self.put(runs)
 
     def put(self, runs: Sequence[Run]) -> None:
         """Let `runs` be in the model; without one, nothing is."""
+        self.places = None
         self.runs, self.branches = tuple(runs), BranchAttention(runs, {})
 
 
@@ -42,7 +48,11 @@ class PackedAttention(torch.nn.Module):
         self._scale = softmax_scale
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
-        """Output `[N, 1, heads · d]` from queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]`."""
+        """Output `[N, 1, heads · d]` from queries `[N, 1, heads, d]`, keys and values `[N, 1, groups, d]`, the first
+        two of them not rotated yet.
+        """
+        if self._current.places is not None:
+            query, key = (rotate(part, *self._current.places) for part in (query, key))
         queries, keys, values = (part.permute(1, 2, 0, 3) for part in (query, key, value))  # [1, heads, N, d]
         runs, branches = self._current.runs, self._current.branches
         of_branches = branches.attend(queries, [keys], [values], self._scale)

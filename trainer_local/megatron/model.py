@@ -18,14 +18,15 @@ from torch import Tensor
 from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, gather_parts
 from openclaw_rl.trainer_local.megatron.experts import Mixture
+from openclaw_rl.trainer_local.megatron.fused import fuses
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.models.head_product import head_product
 from openclaw_rl.trainer_local.prefix.tree import Packed
 
 
-def configuration(shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, on_cpu: bool) -> TransformerConfig:
-    """Megatron-core's configuration. All weights are overwritten, so nothing is drawn for them; their initialisation
-    stays on, since it marks which of them are cut among ranks.
+def configuration(shape: Shape, tensor_parallel: int, dtype: torch.dtype, device: torch.device) -> TransformerConfig:
+    """Megatron-core's configuration of a model on `device`. All weights are overwritten, so nothing is drawn for them;
+    their initialisation stays on, since it marks which of them are cut among ranks.
     """
 
     def leave(weight: Tensor) -> Tensor:
@@ -51,16 +52,16 @@ def configuration(shape: Shape, tensor_parallel: int, dtype: torch.dtype, *, on_
         params_dtype=dtype,
         pipeline_dtype=dtype,
         bf16=dtype == torch.bfloat16,
-        use_cpu_initialization=on_cpu,
+        use_cpu_initialization=device.type == "cpu",
         perform_initialization=True,
         init_method=leave,
         output_layer_init_method=leave,
         embedding_init_method=leave,
         # A batch's loss is already a mean over all its tokens: gradients of ranks are summed.
         calculate_per_token_loss=True,
-        # These need Apex, or a compiler at run time.
+        bias_activation_fusion=fuses(device),
+        # These need Apex.
         gradient_accumulation_fusion=False,
-        bias_activation_fusion=False,
         bias_dropout_fusion=False,
         masked_softmax_fusion=False,
         apply_rope_fusion=False,
@@ -127,10 +128,12 @@ class PackedModel(torch.nn.Module):
         positions = torch.tensor(packed.positions, dtype=torch.float32, device=device)
         angles = torch.outer(positions, self.frequencies)
         rotary = torch.cat([angles, angles], dim=-1)[:, None, None]
+        dtype = self.gpt.config.params_dtype
+        self._current.places = rotary.cos().to(dtype), rotary.sin().to(dtype)
         hidden = self.gpt.embedding(input_ids=ids, position_ids=None)
         if self._open_input and torch.is_grad_enabled() and not hidden.requires_grad:
             hidden.requires_grad_(True)
-        hidden = self.gpt.decoder(hidden_states=hidden, attention_mask=None, rotary_pos_emb=rotary)
+        hidden = self.gpt.decoder(hidden_states=hidden, attention_mask=None)
         return hidden[:, 0]
 
     def logits(self, hidden: Tensor) -> Tensor:

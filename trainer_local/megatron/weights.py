@@ -88,8 +88,7 @@ class RankWeights:
         """Device of copies: a GPU that trains all weights has no room for another copy."""
         self.transfer = HostTransfer(group.device)
         self._before = ReusedCopies(self.copies_device, self.transfer)
-        on_cpu = group.device.type == "cpu"
-        config = configuration(self.shape, group.tensor_parallel, dtype, on_cpu=on_cpu)
+        config = configuration(self.shape, group.tensor_parallel, dtype, group.device)
         self.model = PackedModel(self.shape, config).to(group.device).eval()
         self.model.gpt.to(dtype)  # norms too, which torch makes in single precision
         self._switch = Switch()

@@ -44,22 +44,21 @@ QUANTIZED: dict[str, float] = {
 
 class Saved(NamedTuple):
     """Bytes of activations that a layer saves for its backward pass, for each token and each number of the hidden size,
-    the queries' and keys' width, the feed-forward width, and a head (`angles`: rotary positions).
+    the queries' and keys' width, and the feed-forward width.
     """
 
     hidden: float
     queries: float
     keys: float
     feed_forward: float
-    angles: float = 0.0
 
 
 # By trainer and `lora`. Counted exactly with `torch.autograd.graph.saved_tensors_hooks` over Qwen3 layers of several
 # sizes on a CPU (bfloat16); fused kernels on a GPU save less. Compare Korthikanti et al. (arXiv 2205.05198, section 4):
 # 34 bytes per number of the hidden size in a GPT layer with dropout.
 SAVED: dict[tuple[str, bool], Saved] = {
-    ("megatron", True): Saved(12, 10, 10, 10, angles=8),
-    ("megatron", False): Saved(20, 14, 14, 10, angles=8),
+    ("megatron", True): Saved(12, 10, 10, 10),
+    ("megatron", False): Saved(20, 14, 14, 10),
     ("transformers", True): Saved(12, 8, 8, 8),
     ("transformers", False): Saved(16, 10, 10, 8),
 }
@@ -220,7 +219,7 @@ def activations(
     cut += PER_HEAD * (shape.heads + shape.groups / 2)
     each = EXPERT_WIDTH * shape.chosen if shape.experts else saved.feed_forward
     cut += each * shape.feed_forward
-    layer = saved.hidden * shape.hidden + saved.angles * shape.head + PER_HEAD + cut / tensor_parallel
+    layer = saved.hidden * shape.hidden + PER_HEAD + cut / tensor_parallel
     if shape.experts:
         layer += (EXPERT_HIDDEN * shape.chosen - HALF) * shape.hidden + ROUTED * shape.experts
         layer += EXPERT_PLACE * shape.chosen
