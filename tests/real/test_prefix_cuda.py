@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from openclaw_rl.trainer_local.megatron import fused
 from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.prefix import attention as prefix_attention
 from openclaw_rl.trainer_local.prefix import branch_attention
@@ -113,3 +114,7 @@ def test_a_call_with_a_mask_reads_its_keys_and_no_other_memory(dtype: torch.dtyp
     for one, other in zip(found, reference, strict=True):
         limit = 1e-4 if dtype == torch.float32 else 2e-2
         assert float((one - other).norm() / other.norm()) < limit
+
+
+def test_element_wise_parts_are_compiled() -> None:
+    assert fused.fuses(torch.device("cuda", 0)), "see the log"
