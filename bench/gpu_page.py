@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bench.pages import RESULTS, Section, table
@@ -24,42 +24,9 @@ def measured() -> str:
 
 
 def _card(results: Results) -> Iterator[str]:
-    if speed := [row for name, result in results.items() for row in _speed(name, result)]:
-        columns = (
-            "model, turns of up to … tokens",
-            "case",
-            "tokens/s",
-            "MFU",
-            "pass s",
-            "step s",
-            "reserved GB",
-            "planned GB",
-        )
-        yield f"\nTraining by Megatron-core, random Qwen3 models in bfloat16:\n\n{table(columns, speed)}"
-    if kernels := [row for result in results.values() for row in _kernels(result)]:
-        columns = ("model, tokens", "torch's order of kernels, ms", "the trainer's, ms")
-        yield f"\nAttention of one layer, forward and backward, at lengths that are new:\n\n{table(columns, kernels)}"
-    if agreement := [row for result in results.values() for row in _agreement(result)]:
-        columns = ("compared with float32 on a CPU", "mean \\|Δlogprob\\|", "loss", "gradients")
-        yield f"\nA step of a small model:\n\n{table(columns, agreement)}"
-    if shared := [row for result in results.values() for row in _shared(result)]:
-        columns = ("conversation", "tokens, each turn by itself", "shared", "error of the gradients", "shared")
-        yield f"\nShared prefixes; errors are relative to float32 on the card:\n\n{table(columns, shared)}"
-    if live := [row for name, result in results.items() for row in _live(name, result)]:
-        columns = (
-            "service",
-            "phase",
-            "requests",
-            "refused",
-            "cut",
-            "versions",
-            "gap p50, p99 ms",
-            "first token p50, p99 ms",
-        )
-        yield f"\nThe whole service with the policy that ships, clients streaming:\n\n{table(columns, live)}"
-    if engines := [row for result in results.values() for row in _engines(result)]:
-        columns = ("engine", "compared", "mean \\|Δlogprob\\|", "root mean square", "moved by training")
-        yield f"\nLogprobs of an engine and of the Megatron-core trainer:\n\n{table(columns, engines)}"
+    for title, columns, rows in PARTS:
+        if found := [row for name, result in results.items() for row in rows(name, result)]:
+            yield f"\n{title}:\n\n{table(columns, found)}"
 
 
 def _speed(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -82,20 +49,20 @@ def _speed(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
         ]
 
 
-def _kernels(result: Mapping[str, Any]) -> Iterator[list[str]]:
+def _kernels(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
     if result.get("size") == "4b" and result.get("turns") == 1:
         orders = [f"{1000 * seconds:.1f}" for seconds in result["attention_seconds"].values()]
         yield [f"{result['size']}, {result['tokens']:,}", *orders]
 
 
-def _agreement(result: Mapping[str, Any]) -> Iterator[list[str]]:
+def _agreement(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
     if "agreement" in result:
         found = result["agreement"]
         relative = [f"{found[f'{key}_relative_difference']:.1e}" for key in ("loss", "gradients")]
         yield [result["dtype"], f"{found['logprob_difference_mean']:.1e}", *relative]
 
 
-def _shared(result: Mapping[str, Any]) -> Iterator[list[str]]:
+def _shared(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
     for group, floating in (("turns", ", floating context"), ("without_floating_context", "")):
         for turns, figures in result[group].items() if isinstance(result.get(group), dict) else ():
             if "error_merged" in figures:
@@ -119,7 +86,7 @@ def _live(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
         yield [service, phase, *(counts if phase == "training" else [""] * 4), *times]
 
 
-def _engines(result: Mapping[str, Any]) -> Iterator[list[str]]:
+def _engines(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
     if "versions" not in result:
         return
     for name, figures in {**result["base"], **result["versions"]}.items():
@@ -127,6 +94,46 @@ def _engines(result: Mapping[str, Any]) -> Iterator[list[str]]:
         engine = "SGLang" if result["backend"] == "megatron" else result["backend"]
         yield [engine, name, f"{figures['mean']:.1e}", f"{figures['root_mean_square']:.1e}", moved]
 
+
+PARTS: tuple[tuple[str, tuple[str, ...], Callable[[str, Mapping[str, Any]], Iterator[list[str]]]], ...] = (
+    (
+        "Training by Megatron-core, random Qwen3 models in bfloat16",
+        (
+            *("model, turns of up to … tokens", "case", "tokens/s", "MFU", "pass s", "step s"),
+            *("reserved GB", "planned GB"),
+        ),
+        _speed,
+    ),
+    (
+        "Attention of one layer, forward and backward, at lengths that are new",
+        ("model, tokens", "torch's order of kernels, ms", "the trainer's, ms"),
+        _kernels,
+    ),
+    (
+        "A step of a small model",
+        ("compared with float32 on a CPU", "mean \\|Δlogprob\\|", "loss", "gradients"),
+        _agreement,
+    ),
+    (
+        "Shared prefixes; errors are relative to float32 on the card",
+        ("conversation", "tokens, each turn by itself", "shared", "error of the gradients", "shared"),
+        _shared,
+    ),
+    (
+        "The whole service with the policy that ships, clients streaming",
+        (
+            *("service", "phase", "requests", "refused", "cut", "versions"),
+            *("gap p50, p99 ms", "first token p50, p99 ms"),
+        ),
+        _live,
+    ),
+    (
+        "Logprobs of an engine and of the Megatron-core trainer",
+        ("engine", "compared", "mean \\|Δlogprob\\|", "root mean square", "moved by training"),
+        _engines,
+    ),
+)
+"""The tables: a title, the columns, and the rows of a result by the name of its file."""
 
 SECTION = Section("benchmarks.md", "cards", measured)
 

@@ -174,8 +174,8 @@ async def measure(options: argparse.Namespace) -> int:
             with computing_in(torch.float32):
                 exact = [*await comparison.steps(batches, merge=True)]
     found: dict[bool, dict[str, Any]] = {True: {}, False: {}}
-    for (turns, floating), *sides in zip(shapes, merged, single, exact, strict=True):
-        found[floating][str(turns)] = compared(*sides)
+    for (turns, floating), one, other, known in zip(shapes, merged, single, exact, strict=True):
+        found[floating][str(turns)] = compared(one, other, known)
         log.print(f"{name(turns, floating)}: {found[floating][str(turns)]}")
     checks = [check(name(turns, floating), found[floating][str(turns)]) for turns, floating in shapes]
     result = {
