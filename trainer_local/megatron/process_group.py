@@ -8,6 +8,7 @@ others are at. The command then fails on every rank, and every rank undoes it.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import os
@@ -77,9 +78,16 @@ class Failure(NamedTuple):
 def join() -> ProcessGroup:
     """The group of the processes that torchrun started, once all are there; else of this process alone."""
     if not under_torchrun():
+        atexit.register(_leave)
         return ProcessGroup(dist.HashStore(), 0, 1, hang.TIMEOUT)  # type: ignore[attr-defined]
     store, rank, size = next(iter(rendezvous("env://", timeout=START)))
     return ProcessGroup(store, rank, size, hang.TIMEOUT)
+
+
+def _leave() -> None:
+    """End the group of one process, or NCCL warns of what it leaves behind."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class ProcessGroup:
