@@ -39,7 +39,9 @@ class Site:
     tap: Tap
     key: str
     variables: dict[str, str] = field(default_factory=dict)
-    conversations: int = 0
+    options: list[str] = field(default_factory=list)
+    """Further flags for the next messages."""
+    session: str = ""
 
     @property
     def work(self) -> Path:
@@ -60,10 +62,13 @@ class Site:
 
 
 class Client:
-    """A client. `name` names its environment too; `features` are those of `compact` and `helper` that it has."""
+    """A client. `features` are those of `compact` and `helper` that it has. `environment` names its environment, if
+    that is another client's.
+    """
 
     name: ClassVar[str]
     packages: ClassVar[Packages]
+    environment: ClassVar[str] = ""
     features: ClassVar[frozenset[str]] = frozenset()
     wording: ClassVar[Callable[[str, str], str] | None] = None
     """The form of its answers, where it reads them from the text (see `scripted_engine`)."""
@@ -75,7 +80,7 @@ class Client:
 
     def install(self) -> Path:
         """The folder of its environment. Raises `Unavailable`."""
-        return self.packages.install(self.name)
+        return self.packages.install(self.environment or self.name)
 
     def configure(self, site: Site) -> None:
         """Write its configuration for the service."""
@@ -84,7 +89,7 @@ class Client:
         """Yield once, for a conversation, what sends a person's words and returns after the answer."""
         raise NotImplementedError
 
-    def compact(self, say: Callable[[str], object]) -> None:
+    def compact(self, site: Site, say: Callable[[str], object]) -> None:
         """Have the conversation compacted."""
         say("/compact")
 
@@ -191,10 +196,17 @@ class Command(Client):
         def say(words: str) -> str:
             nonlocal again
             command = self.command(site, words, again)
+            output = output_of(command, site.work, site.environment(), SECONDS)
+            if not again:
+                site.session = self.session(output)
             again = True
-            return output_of(command, site.work, site.environment(), SECONDS)
+            return output
 
         yield say
+
+    def session(self, output: str) -> str:
+        """Find the session's name in the output of its first message, for clients that need it."""
+        return ""
 
 
 class Screen(Client):

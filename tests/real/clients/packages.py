@@ -85,5 +85,3 @@ def node_in(folder: Path) -> str:
     """The Node of an environment, or the machine's."""
     found = sorted((folder / "node_modules").glob("node-linux-*/bin/node"))
     return str(found[0]) if found else "node"
-
-

@@ -30,9 +30,13 @@ _BLOCK = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
 _TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
 _FILE = re.compile(rf"{LOOK} (\S+\.\w+)")
 _THOUGHT = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
+_TAG = re.compile(r"<[^<>]*>|[<>]")
+_SUMMARY = re.compile(r"<(\w*(?:summary|snapshot))>")
+"""A tag in which a summary is to be written, as many clients ask for it."""
 _READS = re.compile(r"read|view|cat|open", re.IGNORECASE)
 _RUNS = re.compile(r"bash|shell|exec|command|terminal", re.IGNORECASE)
-_DELEGATES = re.compile(r"agent|task|delegate|subagent|helper|transfer|handoff", re.IGNORECASE)
+_BEGINS = re.compile(r"(spawn|start|create|launch|new|ask|run)\w*_?\w*agent", re.IGNORECASE)
+_DELEGATES = re.compile(r"^(agent|task|delegate\w*|subagent)$|helper|transfer|handoff", re.IGNORECASE)
 _LISTED = re.compile(r"^\s*[-*] [*\"`]*([a-z][\w-]+)[*\"`]*:", re.MULTILINE)
 _ENDS = re.compile(r"final|submit|finish|complete", re.IGNORECASE)
 
@@ -76,9 +80,17 @@ class ScriptedEngine(LoggedEngine):
         return sentence
 
     def _sentence(self, newest: str) -> str:
-        lines = [line for line in newest.splitlines() if line.strip()]
+        """A few sentences, as long as models write. They quote the request without its markup."""
+        lines = [line for line in _TAG.sub("", newest).splitlines() if line.strip()]
         quoted = " ".join((lines[-1] if lines else "nothing").split())[-80:]
-        return f"Answer {next(self._number)}, to what ends with «{quoted}»: there are seven, as far as I can see."
+        number = next(self._number)
+        sentences = (
+            f"This is answer {number}, to what ends with «{quoted}».",
+            "I looked at everything that I could find about it, and twice where it was not clear at first.",
+            f"There are {number + 6} of them, as far as I can see from here, and none of them needs to be changed.",
+        )
+        wrap = _SUMMARY.findall(newest)
+        return f"<{wrap[-1]}>{' '.join(sentences)}</{wrap[-1]}>" if wrap else " ".join(sentences)
 
 
 @contextmanager
@@ -115,8 +127,10 @@ def fit(schema: dict[str, Any], sentence: str, request: str, name: str = "") -> 
 
 
 def _needed(schema: dict[str, Any]) -> list[str]:
-    """The properties that an instance gets: those required, else the first."""
-    return list(schema.get("required") or list(schema.get("properties", {}))[:1])
+    """The properties that an instance gets: those required, else one that says what to do, else the first."""
+    offered = list(schema.get("properties", {}))
+    said = [name for name in offered if name in ("prompt", "task", "message", "instructions")]
+    return list(schema.get("required") or said or offered[:1])
 
 
 def _string(name: str, sentence: str, request: str) -> str:
@@ -141,7 +155,7 @@ def _tools_in(system: str) -> list[dict[str, Any]]:
 def _choose(tools: list[dict[str, Any]], request: str) -> dict[str, Any] | None:
     """The tool that does what is asked for, `None` if nothing is asked for or none does it."""
     if HELP in request:
-        order = [_DELEGATES]
+        order = [_BEGINS, _DELEGATES]
     elif _FILE.search(request):
         order = [_READS, _RUNS, re.compile("")]
     else:

@@ -1,4 +1,4 @@
-"""A person's conversations with a client: the same words for each, with what the client has of compaction and helpers."""
+"""A person's conversations with a client: the same words for each, and a compaction and a helper where it has them."""
 
 from __future__ import annotations
 
@@ -69,17 +69,15 @@ def talk(client: Client, site: Site) -> None:
 @contextmanager
 def _conversation(client: Client, site: Site) -> Iterator[Callable[[str, str], None]]:
     site.tap.begin()
-    site.conversations += 1
     with contextmanager(client.converse)(site) as send:
 
         def say(words: str, kind: str) -> None:
             site.tap.note(words, kind)
             before = len(site.tap.exchanges)
             if kind == "compact":
-                client.compact(send)
+                client.compact(site, send)
             else:
                 send(words)
             site.tap.settle(before, SECONDS)
 
         yield say
-

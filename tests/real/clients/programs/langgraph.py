@@ -21,7 +21,7 @@ def program(url: str, key: str, words: Iterator[str]) -> Iterator[str]:
             return file.read()
 
     model = ChatOpenAI(model="policy", base_url=url, api_key=key)
-    middleware = [SummarizationMiddleware(model=model, trigger=("messages", 10), keep=("messages", 2))]
+    middleware = [SummarizationMiddleware(model=model, trigger=("messages", 7), keep=("messages", 3))]
     agent = create_agent(model, [read], middleware=middleware, checkpointer=InMemorySaver())
     for said in words:
         answer = agent.invoke({"messages": [("user", said)]}, {"configurable": {"thread_id": "1"}})
