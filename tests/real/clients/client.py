@@ -30,7 +30,7 @@ SECONDS = 120.0
 
 @dataclass
 class Site:
-    """Where a client runs: its `home`, the folder that it works in, its environment, the address and key of the
+    """The place of a client: its `home`, the folder that it works in, its environment, the address and key of the
     service, and a tap that sees its requests.
     """
 

@@ -28,7 +28,7 @@ JUDGING_SECONDS = 60.0
 
 @dataclass
 class Score:
-    """What was right. Pairs are [right, all]; `notes` tells each thing that was not."""
+    """The figures of a client. Pairs are [right, all]; `notes` tells each thing that was not."""
 
     version: str
     works: bool = True
@@ -101,7 +101,9 @@ def _score_parents(result: Score, own: list[tuple[Exchange, Turn]], said: list[S
     for one, turn in own:
         previous = before.get(one.conversation)
         before[one.conversation] = (one, turn)
-        if previous is None:
+        if previous is not None and one.body == previous[0].body:  # it tries again
+            right = turn.parent_turn_id == previous[1].parent_turn_id
+        elif previous is None:
             right = turn.parent_turn_id is None
         elif _first_after(one, previous[0], said, compacted):
             right = turn.session_id == previous[1].session_id

@@ -31,7 +31,9 @@ _TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
 _FILE = re.compile(rf"{LOOK} (\S+\.\w+)")
 _THOUGHT = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>|[<>]")
-_SUMMARY = re.compile(r"<(\w*(?:summary|snapshot))>")
+_SUMMARY = re.compile(
+    r"\b(?:produce|generate|write|put|wrap|in|inside|within|include)\b[^.\n<]{0,40}<(\w*(?:summary|snapshot))>"
+)
 """A tag in which a summary is to be written, as many clients ask for it."""
 _READS = re.compile(r"read|view|cat|open", re.IGNORECASE)
 _RUNS = re.compile(r"bash|shell|exec|command|terminal", re.IGNORECASE)

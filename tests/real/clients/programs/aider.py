@@ -27,9 +27,19 @@ class Aider(Screen):
             output_of(["git", *step], site.work, site.environment(), 20.0)
 
     def command(self, site: Site) -> list[str]:
-        """Without questions and colours."""
+        """Without questions and colours; it summarizes its history early."""
         plain = ["--no-pretty", "--no-fancy-input", "--no-show-model-warnings", "--yes-always", "--no-gitignore"]
-        return ["aider", "--model", "openai/policy", "--edit-format", "diff", *plain, "fruit.txt"]
+        return [
+            "aider",
+            "--model",
+            "openai/policy",
+            "--edit-format",
+            "diff",
+            "--max-chat-history-tokens",
+            "100",
+            *plain,
+            "fruit.txt",
+        ]
 
     @staticmethod
     def wording(sentence: str, command: str) -> str:

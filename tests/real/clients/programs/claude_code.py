@@ -21,7 +21,7 @@ class ClaudeCodeInTerminal(Screen):
     name = "claude_code_terminal"
     packages = Npm("@anthropic-ai/claude-code@2.1.330")
     features = frozenset({"compact", "helper"})
-    ready = "forshortcuts"
+    ready = "foragents"
 
     def configure(self, site: Site) -> None:
         """Set its variables, and answer the questions of its first start."""

@@ -51,7 +51,7 @@ class Codex(Command):
 
     def purpose(self, exchange: Exchange) -> str:
         """Tell by its header what a request is for, and its compactions by their prompt."""
-        told = json.loads(exchange.headers.get("x-codex-turn-metadata", "{}"))
-        if "CONTEXT CHECKPOINT COMPACTION" in exchange.newest or told.get("thread_source") == "thread_title":
+        metadata = json.loads(exchange.headers.get("x-codex-turn-metadata", "{}"))
+        if "CONTEXT CHECKPOINT COMPACTION" in exchange.newest or metadata.get("thread_source") == "thread_title":
             return UTILITY
-        return SUBAGENT if told.get("thread_source") == "subagent" else ""
+        return SUBAGENT if metadata.get("thread_source") == "subagent" else ""

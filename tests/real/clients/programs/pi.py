@@ -14,7 +14,7 @@ class Pi(Client):
     """`pi --mode rpc`: commands are JSON lines."""
 
     name = "pi"
-    packages = Npm("@earendil-works/pi-coding-agent@1.5.2")
+    packages = Npm("@mariozechner/pi-coding-agent@0.73.1")
     features = frozenset({"compact"})
     api = "openai-completions"
 
