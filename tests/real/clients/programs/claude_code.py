@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from tests.real.clients.client import SUBAGENT, UTILITY, Npm, Screen, Site
 from tests.real.clients.tap import Exchange
@@ -35,7 +34,7 @@ class ClaudeCodeInTerminal(Screen):
         """Without questions about tools."""
         programs = site.installed / "node_modules" / "@anthropic-ai"
         found = [path for path in sorted(programs.glob("claude-code-*/claude")) if "musl" not in str(path)]
-        return [str(Path(found[0])), "--allowedTools", "Read Bash Agent"]
+        return [str(found[0]), "--permission-mode", "default", "--allowedTools", "Read Bash Agent"]
 
     def purpose(self, exchange: Exchange) -> str:
         """Tell titles and compactions by their prompts, a sub-agent by its system text."""
