@@ -79,7 +79,7 @@ class LoggedEngine:
         """`POST /generate`."""
         body = await request.json()
         logged = self.log[body["rid"]] = Logged(body["input_ids"], body["sampling_params"])
-        said = self._next(logged.prompt_ids)
+        said = self.answer(logged)
         if isinstance(said, int):
             return web.json_response({"error": {"message": "scripted refusal", "code": said}}, status=said)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -104,13 +104,18 @@ class LoggedEngine:
             raise
         return response
 
-    def _next(self, prompt_ids: list[int]) -> str | int | None:
-        prompt = self._prompter.tokenizer.decode(prompt_ids) if any(words for words, _ in self._script) else ""
+    def answer(self, logged: Logged) -> str | int | None:
+        """Return what is said next, `None` for what the real engine says."""
+        prompt = self.prompt(logged) if any(words for words, _ in self._script) else ""
         for number, (words, answer) in enumerate(self._script):
             if words in prompt:
                 del self._script[number]
                 return answer
         return None
+
+    def prompt(self, logged: Logged) -> str:
+        """Return the text of a prompt, with its marks."""
+        return self._prompter.tokenizer.decode(logged.prompt_ids)
 
     async def forward(self, request: web.Request) -> web.Response:
         """Every other route, as the real engine answers it."""
@@ -166,13 +171,20 @@ class LoggedEngine:
 
 @contextmanager
 def run_logged_engine(real: Engine) -> Iterator[tuple[Engine, LoggedEngine]]:
-    """The real one as it is reached with a log, and the log: served by a thread until the block ends."""
+    """The real one as it is reached with a log, and the log, until the block ends."""
     engine = LoggedEngine(real.url, real.policy)
+    with serve(engine) as port:
+        yield replace(real, url=f"http://127.0.0.1:{port}"), engine
+
+
+@contextmanager
+def serve(engine: LoggedEngine) -> Iterator[int]:
+    """The port of an engine that is served by a thread until the block ends."""
     port = claim_port("127.0.0.1", 0, setting="engine_port")
     loop = asyncio.new_event_loop()
     started = threading.Event()
 
-    async def serve() -> web.AppRunner:
+    async def start() -> web.AppRunner:
         application = web.Application(client_max_size=64 << 20)
         application.router.add_post("/generate", engine.generate)
         application.router.add_route("*", "/{rest:.*}", engine.forward)
@@ -183,7 +195,7 @@ def run_logged_engine(real: Engine) -> Iterator[tuple[Engine, LoggedEngine]]:
 
     def work() -> None:
         asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(serve())
+        runner = loop.run_until_complete(start())
         started.set()
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())
@@ -192,7 +204,7 @@ def run_logged_engine(real: Engine) -> Iterator[tuple[Engine, LoggedEngine]]:
     thread.start()
     assert started.wait(DEADLINE)
     try:
-        yield replace(real, url=f"http://127.0.0.1:{port}"), engine
+        yield port
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -75,12 +75,12 @@ class Environment(NamedTuple):
     def _make_python(self) -> None:
         python = self.folder / "bin" / "python"
         if not python.exists():
-            _run([_find_python(self.python), "-m", "venv", str(self.folder)], self.folder)
+            run_installer([_find_python(self.python), "-m", "venv", str(self.folder)], self.folder)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
         # The list is complete: resolving it again would only find later versions of what it pins.
-        _run([*pip, "--no-deps", "-r", str(self.files[0])], self.folder)
+        run_installer([*pip, "--no-deps", "-r", str(self.files[0])], self.folder)
         if self.plugin:
-            _run([*pip, "--no-deps", "--force-reinstall", str(ROOT / self.plugin)], self.folder)
+            run_installer([*pip, "--no-deps", "--force-reinstall", str(ROOT / self.plugin)], self.folder)
         if self.over:
             (packages,) = self.folder.glob("lib/python3.*/site-packages")
             beneath = sysconfig.get_path("purelib")
@@ -92,7 +92,7 @@ class Environment(NamedTuple):
             raise Unavailable("npm is not installed")
         for file in self.files:
             shutil.copy(file, self.folder)
-        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], self.folder)
+        run_installer([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], self.folder)
 
 
 ENVIRONMENTS = {
@@ -161,7 +161,7 @@ def _find_python(minor: int) -> str:
     raise Unavailable(f"no {name} with venv found; PYTHON3{minor}=PATH names one")
 
 
-def _run(command: list[str], folder: Path) -> None:
+def run_installer(command: list[str], folder: Path) -> None:
     """Run an installer. Raises `Unavailable` with the end of what it said."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)

@@ -74,13 +74,14 @@ class Rule:
 
 @dataclass
 class Seen:
-    """A request as it came; `answer` is the status that the client was given, 0 for none (yet)."""
+    """A request as it came; `answer` is the status that the client was given, 0 for none (yet), `response` the rest."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
     answer: int = 0
+    response: web.Response | None = None
 
     def json(self) -> Any:
         """Its body."""
@@ -210,7 +211,7 @@ class FaultProxy:
         if answer is None:
             _reset(request)
             return web.Response(status=500)  # no client is there to receive it
-        seen.answer = answer.status
+        seen.answer, seen.response = answer.status, answer
         self.answered[request.path] += 1
         return answer
 

@@ -6,18 +6,8 @@ port.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
-import pty
-import re
-import signal
-import struct
-import termios
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,12 +15,11 @@ from typing import Any
 from tests.processes import Proxy
 from tests.rigs.environments import clean_environment, environment
 from tests.rigs.programs import output_of
+from tests.rigs.terminal import Terminal, run_terminal
 
 SECONDS = 120.0
 NO_EXTRA_CALLS = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
 """Switches off its requests beyond the conversation: titles, suggestions, telemetry, updates."""
-_STYLE = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[=>()][0-9A-B]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-_ENTER = b"\r"
 
 
 class ClaudeCode:
@@ -70,63 +59,6 @@ class ClaudeCode:
     @contextmanager
     def terminal(self) -> Iterator[Terminal]:
         """It, waiting for words in a terminal, until the block ends."""
-        child, descriptor = pty.fork()
-        if child == 0:
-            os.chdir(self.work)
-            os.execve(self.program, ["claude"], self.variables)
-        fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
-        terminal = Terminal(descriptor)
-        try:
+        with run_terminal([self.program], self.work, self.variables) as terminal:
             terminal.until(lambda: "for agents" in terminal.text() or "for shortcuts" in terminal.text(), "a prompt")
             yield terminal
-        finally:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            terminal.close()
-
-
-class Terminal:
-    """A program's screen in a terminal, and its keyboard."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.shown = b""
-        self._descriptor = descriptor
-        self._reader = threading.Thread(target=self._read, name="terminal")
-        self._reader.start()
-
-    def say(self, words: str) -> None:
-        """Type words and enter them, once they are shown (faster is taken for pasted text)."""
-        before = self.letters().count(_squeezed(words))
-        os.write(self._descriptor, words.encode())
-        self.until(lambda: self.letters().count(_squeezed(words)) > before, f"{words!r} as typed")
-        os.write(self._descriptor, _ENTER)
-
-    def text(self) -> str:
-        """All that was shown so far, without its styles."""
-        return _STYLE.sub(b" ", self.shown).decode("utf-8", "replace")
-
-    def letters(self) -> str:
-        """All that was shown so far, without styles and blanks."""
-        return _squeezed(self.text())
-
-    def until(self, true: Callable[[], bool], what: str) -> None:
-        """Poll until something is so."""
-        deadline = time.monotonic() + SECONDS
-        while not true():
-            assert time.monotonic() < deadline, f"not within {SECONDS:.0f} s: {what}\n{self.text()[-3000:]}"
-            time.sleep(0.05)
-
-    def close(self) -> None:
-        """To be called when the program has ended."""
-        self._reader.join()
-        os.close(self._descriptor)
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # its other end is closed
-            while data := os.read(self._descriptor, 65536):
-                self.shown += data
-
-
-def _squeezed(text: str) -> str:
-    """Text without the blanks, which terminals get as movements."""
-    return "".join(text.split())

@@ -1,0 +1,57 @@
+"""OpenAI's Codex CLI, over Responses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.real.clients.client import SUBAGENT, UTILITY, Command, Npm, Site
+from tests.real.clients.tap import Exchange
+
+CONFIGURATION = """
+model = "policy"
+model_provider = "rl"
+[model_providers.rl]
+name = "openclaw-rl"
+base_url = "{url}"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+"""
+
+
+class Codex(Command):
+    """`codex exec`, and its sessions resumed."""
+
+    name = "codex"
+    packages = Npm("@openai/codex@0.169.0")
+    features = frozenset({"compact", "helper"})
+
+    def configure(self, site: Site) -> None:
+        """Write its configuration file."""
+        (site.home / ".codex").mkdir()
+        (site.home / ".codex" / "config.toml").write_text(CONFIGURATION.format(url=site.url))
+        site.variables["OPENAI_API_KEY"] = site.key
+
+    def command(self, site: Site, words: str, again: bool) -> list[str]:
+        """One message, in the session of the first."""
+        flags = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--json"]
+        return ["codex", "exec", *flags, *(["resume", site.session] if again else []), *site.options, words]
+
+    def session(self, output: str) -> str:
+        """Read its first event."""
+        return next(json.loads(line)["thread_id"] for line in output.splitlines() if '"thread.started"' in line)
+
+    def compact(self, site: Site, say: Callable[[str], object]) -> None:
+        """Say something with so low a limit that it compacts first."""
+        site.options = ["-c", "model_auto_compact_token_limit=100"]
+        words = "And how many apples do I need for a pie?"
+        site.tap.note(words, "ask")
+        say(words)
+        site.options = []
+
+    def purpose(self, exchange: Exchange) -> str:
+        """Tell by its header what a request is for, and its compactions by their prompt."""
+        metadata = json.loads(exchange.headers.get("x-codex-turn-metadata", "{}"))
+        if "CONTEXT CHECKPOINT COMPACTION" in exchange.newest or metadata.get("thread_source") == "thread_title":
+            return UTILITY
+        return SUBAGENT if metadata.get("thread_source") == "subagent" else ""
