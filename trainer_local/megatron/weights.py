@@ -117,8 +117,12 @@ class RankWeights:
     def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
         """Let the model compute with `values` while the block runs; no gradient may be computed inside."""
         own = {name: one.parameter for name, one in self.trained.items()}
-        with swapped_weights(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
-            yield
+        try:
+            with swapped_weights(own, {name: values[name].to(part.device, part.dtype) for name, part in own.items()}):
+                self._switch.values += 1
+                yield
+        finally:
+            self._switch.values += 1
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -157,6 +161,7 @@ class RankWeights:
 
     def update_model(self) -> None:
         """Copy the masters to the parameters that the model computes with."""
+        self._switch.values += 1
         with torch.no_grad():
             for one in self.trained.values():
                 if one.separate:
