@@ -1,7 +1,7 @@
 """Estimate of the GPU memory that training and serving need, with all its constants.
 
 The formulas sum up what the code of `trainer_local` allocates. P is the number of a model's parameters, t the number of
-GPUs that share each layer. No figure was compared with a GPU yet; `bench/megatron_gpu.py` measures them there.
+GPUs that share each layer. `bench/megatron_gpu.py` compares them with a GPU (docs/benchmarks.md has what it found).
 """
 
 from __future__ import annotations
