@@ -50,7 +50,7 @@ def _speed(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _kernels(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
-    if result.get("size") == "4b" and result.get("turns") == 1:
+    if result.get("size") == "4b" and "attention_seconds" in result:
         orders = [f"{1000 * seconds:.1f}" for seconds in result["attention_seconds"].values()]
         yield [f"{result['size']}, {result['tokens']:,}", *orders]
 
