@@ -46,10 +46,12 @@ PREFIX, DOWN, UP = "base_model.model.", "lora_A", "lora_B"
 
 @dataclass
 class Switch:
-    """Turns the adapters on and off; off, the model is the base. `values` counts how often they were given others."""
+    """Turns the adapters on and off; off, the model is the base. Their values change only between two of the `runs` of
+    rows through the model, which are counted.
+    """
 
     on: bool = True
-    values: int = 0
+    runs: int = 0
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -223,13 +225,13 @@ class Adapted(torch.nn.Module):
     def _add(self, hidden: Tensor, output: Tensor) -> Tensor:
         adapters: list[Adapter] = list(self.adapters.values())  # type: ignore[arg-type]
         weights = [*(one.down for one in adapters), *(one.up for one in adapters)]
-        joined = self._join(adapters, weights, output)
+        joined = self._join(adapters, output)
         return cast(Tensor, _AddAdapters.apply(output, adapters[0].dropped(hidden), joined, *weights))
 
-    def _join(self, adapters: Sequence[Adapter], weights: Sequence[Tensor], output: Tensor) -> Joined:
-        """The adapters' factors for products in the type of `output`; made once for the same values."""
-        values = self._switch.values, output.dtype, [(one.data_ptr(), one._version) for one in weights]
-        if self._joined is None or self._joined[0] != values:
+    def _join(self, adapters: Sequence[Adapter], output: Tensor) -> Joined:
+        """The adapters' factors for products in the type of `output`, made once a run."""
+        run = self._switch.runs, output.dtype
+        if self._joined is None or self._joined[0] != run:
             with torch.no_grad():
                 down = torch.cat([one.down for one in adapters]).to(output.dtype)
                 places = self._places(output.shape[-1])
@@ -237,7 +239,7 @@ class Adapted(torch.nn.Module):
                 ups = torch.zeros(shape, dtype=output.dtype, device=down.device)
                 for number, (one, (begin, end)) in enumerate(zip(adapters, places, strict=True)):
                     ups[:, begin:end, number] = (one.up * one.scale).view(self._groups, end - begin, -1)
-            self._joined = values, Joined(adapters[0], down, ups.view(output.shape[-1], -1), shape, places)
+            self._joined = run, Joined(adapters[0], down, ups.view(output.shape[-1], -1), shape, places)
         return self._joined[1]
 
     def _places(self, rows: int) -> list[tuple[int, int]]:
