@@ -93,6 +93,7 @@ step_1() {
   try "$python" -m pytest -q -o addopts= -p no:cacheprovider -W ignore \
     tests/real/test_prefix_cuda.py tests/real/test_host_copies_cuda.py tests/trainer_local/training/test_optimizer.py \
     tests/trainer_local/training/test_masters.py tests/trainer_local/models/test_head_product.py
+  on_cpu || bench 1-attention attention_kernels --device "$device"
   megatron 1-bfloat16 $small --tokens $short --dtype bfloat16 --cases "LoRA;LoRA, recompute"
   megatron 1-float32 $small --tokens $short --dtype float32 --cases "LoRA, recompute"
 }

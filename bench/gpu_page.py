@@ -34,7 +34,7 @@ def _speed(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
         return
     turns = f"{result['turns']} × {result['tokens']:,}, {result['method']}"
     for case, figures in result["cases"].items():
-        planned = f"{figures['estimate_bytes'] / 1e9:.1f}"
+        planned = f"{figures['estimate_bytes'] / 1e9:.1f}" if "estimate_bytes" in figures else ""
         if "out_of_memory" in figures:
             yield [f"{result['size']}, {turns}", case, "out of memory", "", "", "", "", planned]
             continue
@@ -50,9 +50,17 @@ def _speed(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _kernels(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
-    if result.get("size") == "4b" and result.get("turns") == 1:
+    if result.get("size") == "4b" and "attention_seconds" in result:
         orders = [f"{1000 * seconds:.1f}" for seconds in result["attention_seconds"].values()]
         yield [f"{result['size']}, {result['tokens']:,}", *orders]
+
+
+def _by_length(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
+    for tokens, kernels in result.get("milliseconds", {}).items():
+        yield [
+            f"{int(tokens):,}",
+            *(" + ".join(f"{part:.1f}" for part in figures[call]) for figures in kernels.values() for call in figures),
+        ]
 
 
 def _agreement(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
@@ -108,6 +116,11 @@ PARTS: tuple[tuple[str, tuple[str, ...], Callable[[str, Mapping[str, Any]], Iter
         "Attention of one layer, forward and backward, at lengths that are new",
         ("model, tokens", "torch's order of kernels, ms", "the trainer's, ms"),
         _kernels,
+    ),
+    (
+        "Causal attention of one layer of a 4B model, forward + backward, by kernel",
+        ("tokens", "flash, first call, ms", "later", "cuDNN, first call, ms", "later"),
+        _by_length,
     ),
     (
         "A step of a small model",

@@ -289,7 +289,8 @@ def memory_of(device: torch.device) -> dict[str, int]:
 async def profile(
     trainer: MegatronTrainer, turns: list[Sample], recipe: Recipe, device: torch.device, file: Path
 ) -> None:
-    """Write the kernels that take the most time in a step, as a table."""
+    """Write the kernels that take the most time in a step as a table, and all of them as a trace for a browser."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
@@ -298,13 +299,13 @@ async def profile(
         leader = trainer._leader
         with torch.profiler.profile(activities=kinds) as profiler:
             leader.call("step", turns, recipe, leader.rank.random_state, leader.rank.limit)
+        profiler.export_chrome_trace(str(file.with_suffix(".json.gz")))
         key = "self_cuda_time_total" if device.type == "cuda" else "self_cpu_time_total"
         return str(profiler.key_averages().table(sort_by=key, row_limit=KERNELS, max_name_column_width=90))
 
     table = await trainer._run(work)
-    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(table, "utf-8")
-    log.print(f"profile: {file}")
+    log.print(f"profile: {file}; all kernels with their times: .json.gz")
 
 
 def memory_checks(name: str, figures: dict[str, Any], device: torch.device) -> list[Threshold]:

@@ -7,13 +7,18 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from openclaw_rl.trainer_local.megatron import attention as megatron_attention
 from openclaw_rl.trainer_local.megatron import fused
 from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.prefix import attention as prefix_attention
 from openclaw_rl.trainer_local.prefix import branch_attention
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
-from openclaw_rl.trainer_local.prefix.tree import pack
-from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
+from openclaw_rl.trainer_local.prefix.tree import Run, pack
+from openclaw_rl.trainer_local.training.attention_kernels import (
+    CUDNN_TOKENS,
+    attention_kernels,
+    long_sequence_kernels,
+)
 from openclaw_rl.trainer_local.training.batching import Row, row
 from tests.trainer_local.row_by_row import SHAPES, assert_same, one_by_one, together
 
@@ -118,3 +123,18 @@ def test_a_call_with_a_mask_reads_its_keys_and_no_other_memory(dtype: torch.dtyp
 
 def test_element_wise_parts_are_compiled() -> None:
     assert fused.fuses(torch.device("cuda", 0)), "see the log"
+
+
+def test_a_long_sequence_has_the_gradients_of_the_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = CUDNN_TOKENS + 77
+    shapes = [(tokens, 1, heads, 128) for heads in (8, 2, 2)]
+    torch.manual_seed(0)
+    inputs = [torch.randn(shape, device="cuda:0", dtype=torch.bfloat16, requires_grad=True) for shape in shapes]
+    found = []
+    for kernels in (long_sequence_kernels(inputs[0].device, tokens), ()):
+        monkeypatch.setattr(megatron_attention, "long_sequence_kernels", lambda *_, kernels=kernels: kernels)
+        with attention_kernels(inputs[0].device):
+            output = PackedAttention(CurrentSequence([Run(0, tokens, 0)]))(*inputs)
+            found.append([output, *torch.autograd.grad(output.square().sum(), inputs)])
+    for one, other in zip(*found, strict=True):
+        assert float((one - other).norm() / other.norm()) < 2e-2

@@ -10,10 +10,12 @@ other score is computed, and on CUDA no mask is made. Branches are one call toge
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.attention import sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
@@ -21,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from openclaw_rl.trainer_local.megatron.fused import rotate
 from openclaw_rl.trainer_local.prefix.branch_attention import BranchAttention
 from openclaw_rl.trainer_local.prefix.tree import Run
+from openclaw_rl.trainer_local.training.attention_kernels import long_sequence_kernels
 
 
 class CurrentSequence:
@@ -75,14 +78,16 @@ class PackedAttention(torch.nn.Module):
             attended = self._branch(run, queries, keys, values)
         else:
             mine = slice(run.begin, run.end)
-            attended = scaled_dot_product_attention(
-                queries[:, :, mine],
-                keys[:, :, mine],
-                values[:, :, mine],
-                is_causal=True,
-                scale=self._scale,
-                enable_gqa=queries.shape[1] != keys.shape[1],
-            )
+            kernels = long_sequence_kernels(queries.device, run.tokens)
+            with sdpa_kernel(list(kernels), set_priority=True) if kernels else nullcontext():
+                attended = scaled_dot_product_attention(
+                    queries[:, :, mine],
+                    keys[:, :, mine],
+                    values[:, :, mine],
+                    is_causal=True,
+                    scale=self._scale,
+                    enable_gqa=queries.shape[1] != keys.shape[1],
+                )
         return cast(Tensor, attended)
 
     def _branch(self, run: Run, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

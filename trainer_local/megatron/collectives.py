@@ -30,6 +30,11 @@ def gather_parts(part: Tensor, group: Any) -> Tensor:
     return cast(Tensor, _Gather.apply(part, group))
 
 
+def sum_parts(tensor: Tensor, group: Any) -> Tensor:
+    """The sum of all ranks' tensors, without gradients; on one rank the tensor itself."""
+    return tensor if group.size() == 1 else _sum(tensor, group)
+
+
 def _sum(tensor: Tensor, group: Any) -> Tensor:
     total = tensor.clone(memory_format=torch.contiguous_format)
     torch.distributed.all_reduce(total, group=group)

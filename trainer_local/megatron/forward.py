@@ -34,6 +34,7 @@ def run_packed(
     `room`: tokens of a row that memory has room for (`budget`).
     """
     tokens = budget(rows, micro_batch_tokens, model.frequencies.device, room)
+    model.switch.runs += 1
     with torch.set_grad_enabled(backward), attention_kernels(model.frequencies.device):
         for packed in plan(rows, tokens if most is None else min(tokens, most), merge=merge):
             mine = [rows[row] for row in packed.answers]

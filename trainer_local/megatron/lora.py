@@ -11,7 +11,7 @@ Experts have an adapter each, `experts.E.gate_proj` and so on, in the names unde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,11 +19,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn.functional import dropout, linear
+from torch.nn.functional import dropout
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.learning import LearningSettings
-from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, reduce_parts
+from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, reduce_parts, sum_parts
 from openclaw_rl.trainer_local.megatron.grouped import grouped
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.megatron.weight_names import Chunked, Cut, Mapped, Replicated, Stacked
@@ -46,9 +46,12 @@ PREFIX, DOWN, UP = "base_model.model.", "lora_A", "lora_B"
 
 @dataclass
 class Switch:
-    """Turns the adapters on and off; off, the model is the base."""
+    """Turns the adapters on and off; off, the model is the base. Their values change only between two of the `runs` of
+    rows through the model, which are counted.
+    """
 
     on: bool = True
+    runs: int = 0
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -155,19 +158,16 @@ class Adapter(torch.nn.Module):
         """B, in single precision."""
         return self.get_parameter(UP)
 
-    def inner(self, hidden: Tensor, down: Tensor, product: Callable[[Tensor, Tensor], Tensor] = linear) -> Tensor:
-        """The product of `hidden` `[…, in]` and `down`, complete on every rank. `down` is the A of this adapter, or the
-        stacked A's of all adapters with this input.
-        """
-        inner = product(self._dropped(hidden), down)
-        if self._group.size() > 1:
-            inner = reduce_parts(inner, self._group) if self.row_parallel else copy_to_parts(inner, self._group)
-        return inner
+    @property
+    def group(self) -> Any:
+        """The ranks that share the layer."""
+        return self._group
 
     def _cut(self, cut: Cut) -> Cut:
         return cut
 
-    def _dropped(self, hidden: Tensor) -> Tensor:
+    def dropped(self, hidden: Tensor) -> Tensor:
+        """`hidden` under dropout, in training mode."""
         share = self._dropout
         if not (self.training and share):
             return hidden
@@ -186,7 +186,9 @@ class ExpertAdapter(Adapter):
     def forward(self, hidden: Tensor, ends: Tensor) -> Tensor:
         """Their addition for rows ordered by expert, of which those of expert e end at `ends[e]`."""
         down, up = self.down.to(hidden.dtype), self.up.to(hidden.dtype)
-        inner = self.inner(hidden, down, lambda rows, weights: grouped(rows, weights, ends))
+        inner = grouped(self.dropped(hidden), down, ends)
+        if self._group.size() > 1:
+            inner = reduce_parts(inner, self._group) if self.row_parallel else copy_to_parts(inner, self._group)
         return grouped(inner, up, ends) * self.scale
 
     def _cut(self, cut: Cut) -> Cut:
@@ -214,55 +216,92 @@ class Adapted(torch.nn.Module):
         self.adapters = torch.nn.ModuleDict(adapters)
         self._parts, self._groups = parts, groups
         self._switch = switch
+        self._joined: tuple[Any, Joined] | None = None
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Any]:
         output, bias = self.layer(hidden)
         return (self._add(hidden, output) if self._switch.on else output), bias
 
     def _add(self, hidden: Tensor, output: Tensor) -> Tensor:
-        adapters: list[Any] = list(self.adapters.values())
-        down = torch.cat([one.down for one in adapters]).to(hidden.dtype)
-        inner = adapters[0].inner(hidden, down).flatten(0, -2)
-        up = self._ups(output.shape[-1], inner.dtype)
-        if adapters[0].row_parallel:
-            # Megatron-core returns this output from a function of its own, as a view that autograd does not let change.
-            return torch.addmm(output.flatten(0, -2), inner, up.t()).view_as(output)
-        return cast(Tensor, _AddProduct.apply(output, inner, up))
+        adapters: list[Adapter] = list(self.adapters.values())  # type: ignore[arg-type]
+        weights = [*(one.down for one in adapters), *(one.up for one in adapters)]
+        joined = self._join(adapters, output)
+        return cast(Tensor, _AddAdapters.apply(output, adapters[0].dropped(hidden), joined, *weights))
 
-    def _ups(self, rows: int, dtype: torch.dtype) -> Tensor:
-        """All B's, scaled: `[rows, k · r]` for `rows` of output and k adapters. A row is zero but for the columns of
-        its projection's adapter.
-        """
-        adapters: dict[str, Any] = dict(self.adapters.items())
-        first = next(iter(adapters.values()))
-        shape = self._groups, rows // self._groups, len(adapters), first.up.shape[1]
-        ups = torch.zeros(shape, dtype=dtype, device=first.up.device)
-        begin = number = 0
+    def _join(self, adapters: Sequence[Adapter], output: Tensor) -> Joined:
+        """The adapters' factors for products in the type of `output`, made once a run."""
+        run = self._switch.runs, output.dtype
+        if self._joined is None or self._joined[0] != run:
+            with torch.no_grad():
+                down = torch.cat([one.down for one in adapters]).to(output.dtype)
+                places = self._places(output.shape[-1])
+                shape = self._groups, output.shape[-1] // self._groups, len(adapters), adapters[0].up.shape[1]
+                ups = torch.zeros(shape, dtype=output.dtype, device=down.device)
+                for number, (one, (begin, end)) in enumerate(zip(adapters, places, strict=True)):
+                    ups[:, begin:end, number] = (one.up * one.scale).view(self._groups, end - begin, -1)
+            self._joined = run, Joined(adapters[0], down, ups.view(output.shape[-1], -1), shape, places)
+        return self._joined[1]
+
+    def _places(self, rows: int) -> list[tuple[int, int]]:
+        """The rows of each adapter's projection in a group."""
+        places: list[tuple[int, int]] = []
+        begin = 0
         for name, share in self._parts.items():
-            end = begin + shape[1] * share // sum(self._parts.values())
-            if name in adapters:
-                up = adapters[name].up * first.scale
-                ups[:, begin:end, number] = up.view(self._groups, end - begin, -1)
-                number += 1
+            end = begin + rows // self._groups * share // sum(self._parts.values())
+            if name in self.adapters:
+                places.append((begin, end))
             begin = end
-        return ups.view(rows, -1)
+        return places
 
 
-class _AddProduct(Function):
-    """Adds `inner` `[N, k]` times `up` `[out, k]` to `output` `[…, out]` in place."""
+@dataclass(frozen=True)
+class Joined:
+    """The factors of a layer's adapters, of which `one` is any: all A's `[k · r, in]` for k adapters, and all B's,
+    scaled, `[out, k · r]`. A row of `up` is zero but for the columns of its projection's adapter. Its `shape` is
+    `[groups, rows, k, r]`, and `places` are the rows of each adapter.
+    """
+
+    one: Adapter
+    down: Tensor
+    up: Tensor
+    shape: tuple[int, int, int, int]
+    places: Sequence[tuple[int, int]]
+
+
+class _AddAdapters(Function):
+    """Adds the product of `hidden` `[…, in]` and the joined adapters to `output` `[…, out]`. `weights` are the A's,
+    then the B's, which get their gradients.
+    """
 
     @staticmethod
-    def forward(context: Any, output: Tensor, inner: Tensor, up: Tensor) -> Tensor:
+    def forward(context: Any, output: Tensor, hidden: Tensor, joined: Joined, *weights: Tensor) -> Tensor:
+        inner = hidden.flatten(0, -2) @ joined.down.t()
+        if joined.one.row_parallel:
+            inner = sum_parts(inner, joined.one.group)
+        context.joined, context.dtype = joined, weights[0].dtype
+        context.save_for_backward(hidden, inner)
+        if joined.one.row_parallel:
+            # Megatron-core returns this output from a function of its own, as a view that autograd does not let change.
+            return torch.addmm(output.flatten(0, -2), inner, joined.up.t()).view_as(output)
         context.mark_dirty(output)
-        context.save_for_backward(inner, up)
-        output.view(-1, output.shape[-1]).addmm_(inner, up.t())
+        output.view(-1, output.shape[-1]).addmm_(inner, joined.up.t())
         return output
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
-        inner, up = context.saved_tensors
+        joined: Joined = context.joined
+        hidden, inner = context.saved_tensors
         gradient = gradients[0].flatten(0, -2)
-        return gradients[0], gradient @ up, gradient.t() @ inner
+        to_inner = gradient @ joined.up
+        if not joined.one.row_parallel:
+            to_inner = sum_parts(to_inner, joined.one.group)
+        downs = (to_inner.t() @ hidden.flatten(0, -2)).to(context.dtype).chunk(len(joined.places))
+        to_up = (gradient.t() @ inner).view(joined.shape)
+        ups = [
+            to_up[:, begin:end, number].flatten(0, 1).to(context.dtype).mul_(joined.one.scale)
+            for number, (begin, end) in enumerate(joined.places)
+        ]
+        return gradients[0], (to_inner @ joined.down).view_as(hidden), None, *downs, *ups
 
 
 def adapt(

@@ -19,6 +19,7 @@ from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, Packed
 from openclaw_rl.trainer_local.megatron.collectives import copy_to_parts, gather_parts
 from openclaw_rl.trainer_local.megatron.experts import Mixture
 from openclaw_rl.trainer_local.megatron.fused import fuses
+from openclaw_rl.trainer_local.megatron.lora import Switch
 from openclaw_rl.trainer_local.megatron.shape import Shape
 from openclaw_rl.trainer_local.models.head_product import head_product
 from openclaw_rl.trainer_local.prefix.tree import Packed
@@ -72,7 +73,7 @@ def configuration(shape: Shape, tensor_parallel: int, dtype: torch.dtype, device
 class PackedModel(torch.nn.Module):
     """A GPTModel that takes packed sequences and computes logits only where they are needed.
 
-    `gpt` is Megatron-core's model; nothing else here has weights.
+    `gpt` is Megatron-core's model; nothing else here has weights. `switch` is that of its adapters.
     """
 
     frequencies: Tensor
@@ -80,6 +81,7 @@ class PackedModel(torch.nn.Module):
     def __init__(self, shape: Shape, config: TransformerConfig) -> None:
         super().__init__()
         self.shape = shape
+        self.switch = Switch()
         self._current = CurrentSequence()
         self.gpt = GPTModel(
             config,

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.trainer_local.megatron.lora import Switch, adapt, initial, targets
+from openclaw_rl.trainer_local.megatron.lora import adapt, initial, targets
 from openclaw_rl.trainer_local.megatron.model import PackedModel, configuration
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
@@ -91,7 +91,6 @@ class RankWeights:
         config = configuration(self.shape, group.tensor_parallel, dtype, group.device)
         self.model = PackedModel(self.shape, config).to(group.device).eval()
         self.model.gpt.to(dtype)  # norms too, which torch makes in single precision
-        self._switch = Switch()
         self._base: Mapping[str, Tensor] | None = None
         self._cuts = mapping(self.shape, group.tensor_parallel)
         self._gpt = dict(self.model.gpt.named_parameters())
@@ -111,7 +110,7 @@ class RankWeights:
 
     def base(self) -> Any:
         """A context in which the model is the frozen base."""
-        return self._switch.off() if self._base is None else self.with_values(self._base)
+        return self.model.switch.off() if self._base is None else self.with_values(self._base)
 
     @contextmanager
     def with_values(self, values: Mapping[str, Tensor]) -> Iterator[None]:
@@ -211,7 +210,7 @@ class RankWeights:
         modules = targets(settings.learning.lora_targets, self.shape, settings.engine.model)
         whole = initial(modules, self.shape, settings.learning.lora_rank)
         self.names = list(whole)
-        parts = adapt(self.model.gpt, self.shape, settings.learning, whole, self._switch, self.group.device)
+        parts = adapt(self.model.gpt, self.shape, settings.learning, whole, self.model.switch, self.group.device)
         self.model.eval()
         self.model.open_input()
         return {name: Trained(part, part, mapped) for name, (part, mapped) in parts.items()}

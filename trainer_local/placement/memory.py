@@ -1,7 +1,7 @@
 """Estimate of the GPU memory that training and serving need, with all its constants.
 
 The formulas sum up what the code of `trainer_local` allocates. P is the number of a model's parameters, t the number of
-GPUs that share each layer. No figure was compared with a GPU yet; `bench/megatron_gpu.py` measures them there.
+GPUs that share each layer. `bench/megatron_gpu.py` compares them with a GPU (docs/benchmarks.md has what it found).
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Saved(NamedTuple):
     feed_forward: float
 
 
-# By trainer and `lora`. Counted exactly with `torch.autograd.graph.saved_tensors_hooks` over Qwen3 layers of several
-# sizes on a CPU (bfloat16); fused kernels on a GPU save less. Compare Korthikanti et al. (arXiv 2205.05198, section 4):
-# 34 bytes per number of the hidden size in a GPT layer with dropout.
+# By trainer and `lora`. Counted with `torch.autograd.graph.saved_tensors_hooks` over Qwen3 layers of several sizes in
+# bfloat16 on an H200, with the fused kernels that Megatron-core's trainer has there. Compare Korthikanti et al. (arXiv
+# 2205.05198, section 4): 34 bytes per number of the hidden size in a GPT layer with dropout.
 SAVED: dict[tuple[str, bool], Saved] = {
-    ("megatron", True): Saved(12, 10, 10, 10),
-    ("megatron", False): Saved(20, 14, 14, 10),
+    ("megatron", True): Saved(8, 8, 2, 6),
+    ("megatron", False): Saved(8, 8, 2, 6),
     ("transformers", True): Saved(12, 8, 8, 8),
     ("transformers", False): Saved(16, 10, 10, 8),
 }
@@ -248,8 +248,8 @@ def _state(
         # Adapter and gradient; then moments, those before the step, and the adapter at the start and before the step.
         trained = shape.adapter(learning.lora_rank, learning.lora_targets, tensor_parallel)
         state = (8, 0, 24 + average) if learning.offload_optimizer else (32 + average, 0, 0)
-        if trainer == "transformers":  # it computes with a copy in bfloat16
-            state = (state[0] + HALF, *state[1:])
+        # It computes with a copy in bfloat16; Megatron-core's joins the adapters of a layer, with zeros between them.
+        state = (state[0] + (HALF if trainer == "transformers" else 2 * HALF), *state[1:])
     elif trainer == "transformers":
         # Masters, first weights and moments; in a step gradients, and moments and weights before it.
         trained = shape.language

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from concurrent.futures import Future
+from functools import cache, partial
+from threading import Thread
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ KERNELS = 32
 """Most kernels that are compiled: one for sequences of any length, and some for what torch treats separately (without
 gradients, a single block).
 """
+
+TRIAL_SECONDS = 300.0
+"""Time for the trial, which compiles the kernels."""
 
 TOLERANCES = {torch.bfloat16: 2e-2, torch.float16: 5e-3, torch.float32: 1e-3}
 """Largest difference of the trial from torch's own attention, relative to the largest number."""
@@ -107,9 +111,7 @@ def usable(device: torch.device, dtype: torch.dtype, heads: int, groups: int, wi
     if device.type != "cuda" or torch._dynamo.config.disable or dtype not in TOLERANCES or FlexFailure.known:
         return False
     try:
-        # In a thread of its own, where no checkpoint takes the tensors that the trial's backward pass needs.
-        with ThreadPoolExecutor(1) as thread:
-            difference = thread.submit(_trial, device, dtype, heads, groups, width).result()
+        difference = _in_time(partial(_trial, device, dtype, heads, groups, width))
     except torch.OutOfMemoryError:
         raise  # it says nothing of the kernels: the step is made again in smaller passes
     except Exception as error:  # whatever a compiler or a driver raises
@@ -119,6 +121,25 @@ def usable(device: torch.device, dtype: torch.dtype, heads: int, groups: int, wi
         _give_up(ArithmeticError(f"results of {dtype} differ by {difference:.1e}"))
         return False
     return True
+
+
+def _in_time(trial: Callable[[], float]) -> float:
+    """The result of `trial` in a thread of its own, where no checkpoint takes the tensors that its backward pass needs.
+    A compiler that takes too long is left alone, and is no reason for the process to wait at its end.
+    """
+    found: Future[float] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(trial())
+        except BaseException as error:  # handed to the caller
+            found.set_exception(error)
+
+    Thread(target=work, name="flex-trial", daemon=True).start()
+    try:
+        return found.result(TRIAL_SECONDS)
+    except TimeoutError as error:
+        raise TimeoutError(f"it was not compiled in {TRIAL_SECONDS:g} s") from error
 
 
 class FlexFailure:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
+from threading import Event
 from typing import Any
 
 import pytest
@@ -249,3 +250,15 @@ def test_other_lengths_compile_nothing_again() -> None:
         attend(query, key, key, block_mask=mask, enable_gqa=True)
         counts.append(len(compiled))
     assert counts == [1, 1, 2]
+
+
+def test_a_compiler_that_takes_too_long_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = Event()
+    monkeypatch.setattr(branch_attention, "TRIAL_SECONDS", 0.05)
+    monkeypatch.setattr(branch_attention, "_trial", lambda *_: ended.wait(30))
+    with caplog.at_level(logging.WARNING):
+        assert not branch_attention.usable(torch.device("cuda", 0), torch.bfloat16, 4, 2, 64)
+    ended.set()
+    assert "TimeoutError: it was not compiled in 0.05 s" in caplog.text and branch_attention.FlexFailure.known
