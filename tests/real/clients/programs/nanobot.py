@@ -37,4 +37,4 @@ class Nanobot(Command):
 
     def purpose(self, exchange: Exchange) -> str:
         """Tell by its prompt what a request is for."""
-        return UTILITY if "consolidat" in exchange.system.lower()[:400] else ""
+        return UTILITY if exchange.newest.startswith("Create a compact replacement checkpoint") else ""
