@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
-from tests.real.clients.packages import Npm, Packages, Pip, node_in
+from tests.real.clients.packages import Npm, Packages, Pip, Rig, node_in
 from tests.real.clients.tap import Exchange, Tap
 from tests.rigs.environments import clean_environment
 from tests.rigs.programs import output_of
@@ -53,6 +54,11 @@ class Site:
         """The base URL of the OpenAI dialects."""
         return self.tap.url + "/v1"
 
+    @property
+    def service(self) -> SimpleNamespace:
+        """The service behind the tap, as rigs take it."""
+        return SimpleNamespace(url=self.tap.url, key=self.key)
+
     def environment(self, **changes: str) -> dict[str, str]:
         """Variables for a program of it: nothing beyond this machine can be reached."""
         path = f"{self.installed}/bin:{self.installed}/node_modules/.bin:{Path(node_in(self.installed)).parent}"
@@ -69,6 +75,8 @@ class Client:
     name: ClassVar[str]
     packages: ClassVar[Packages]
     environment: ClassVar[str] = ""
+    talks: ClassVar[bool] = True
+    """False for a program that works on a task, and hears nothing after it."""
     features: ClassVar[frozenset[str]] = frozenset()
     wording: ClassVar[Callable[[str, str], str] | None] = None
     """The form of its answers, where it reads them from the text (see `scripted_engine`)."""
@@ -236,4 +244,4 @@ class Screen(Client):
             yield terminal
 
 
-__all__ = ["SUBAGENT", "UTILITY", "Client", "Command", "Library", "NodeLibrary", "Npm", "Pip", "Screen", "Site"]
+__all__ = ["SUBAGENT", "UTILITY", "Client", "Command", "Library", "NodeLibrary", "Npm", "Pip", "Rig", "Screen", "Site"]

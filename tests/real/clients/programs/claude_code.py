@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.real.clients.client import SUBAGENT, UTILITY, Npm, Screen, Site
+from tests.real.clients.client import SUBAGENT, UTILITY, Rig, Screen, Site
 from tests.real.clients.tap import Exchange
 
 OWN_PROMPTS = (
@@ -17,8 +17,8 @@ OWN_PROMPTS = (
 class ClaudeCodeInTerminal(Screen):
     """`claude`, with its calls beyond the conversation."""
 
-    name = "claude_code_terminal"
-    packages = Npm("@anthropic-ai/claude-code@2.1.330")
+    name = "claude_code"
+    packages = Rig("claude_code", "@anthropic-ai/claude-code")
     features = frozenset({"compact", "helper"})
     ready = "foragents"
 
