@@ -54,6 +54,7 @@ def _measure(client: Any, folder: Path) -> dict[str, Any] | None:
     for note in score.notes:
         log.print(f"{client.name}: {note}", markup=False)
     figures: dict[str, Any] = score.result()
+    log.print(f"{client.name}: {figures}", markup=False)
     return figures
 
 

@@ -30,6 +30,7 @@ _BLOCK = re.compile(r"<\|im_start\|>(\w+)\n(.*?)(?:<\|im_end\|>|\Z)", re.DOTALL)
 _TOOLS = re.compile(r"<tools>\n(.*?)\n</tools>", re.DOTALL)
 _FILE = re.compile(rf"{LOOK} (\S+\.\w+)")
 _THOUGHT = re.compile(r"\A<think>.*?</think>\s*", re.DOTALL)
+_PATH = re.compile(r"path|file", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>|[<>]")
 _SUMMARY = re.compile(
     r"\b(?:produce|generate|write|put|wrap|in|inside|within|include)\b[^.\n<]{0,40}<(\w*(?:summary|snapshot))>"
@@ -137,7 +138,7 @@ def _needed(schema: dict[str, Any]) -> list[str]:
 
 def _string(name: str, sentence: str, request: str) -> str:
     file = _FILE.search(request)
-    if file and re.search(r"path|file", name, re.IGNORECASE):
+    if file and _PATH.search(name):
         return file[1]
     if file and re.search(r"command|cmd|script|code", name, re.IGNORECASE):
         return _command(request)
@@ -159,6 +160,8 @@ def _choose(tools: list[dict[str, Any]], request: str) -> dict[str, Any] | None:
     if HELP in request:
         order = [_BEGINS, _DELEGATES]
     elif _FILE.search(request):
+        files = [tool for tool in tools if _PATH.search(" ".join(_properties(tool)))]
+        tools = [*files, *(tool for tool in tools if tool not in files)]
         order = [_READS, _RUNS, re.compile("")]
     else:
         order = [_ENDS] if tools and all(_ENDS.search(tool["name"]) for tool in tools) else []
@@ -167,6 +170,10 @@ def _choose(tools: list[dict[str, Any]], request: str) -> dict[str, Any] | None:
             if words.search(tool["name"]):
                 return tool
     return None
+
+
+def _properties(tool: dict[str, Any]) -> list[str]:
+    return list((tool.get("parameters") or {}).get("properties") or {})
 
 
 def _call(tool: dict[str, Any], request: str) -> str:
