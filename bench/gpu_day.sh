@@ -2,7 +2,7 @@
 # Measure on a machine with an NVIDIA card everything that no CPU can show, in six steps of at most ten minutes each.
 # docs/benchmarks.md says what each step needs and when it passes.
 #
-#   bench/gpu_day.sh [--device cuda:0] [STEP …]    STEP: 1 … 6, or wheels; without one: 1 to 6
+#   bench/gpu_day.sh [--device cuda:0] [STEP …]    STEP: 1 … 6, wheels or sglang; without one: 1 to 6
 #   bench/gpu_day.sh --device cpu                  rehearse every line at tiny sizes
 #
 # Results, logs and profiles go to $OUT (.cache/gpu_day/DEVICE), models to $MODELS (.cache/gpu_day/models). $PYTHON is the
@@ -17,7 +17,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --device) device=$2; shift 2 ;;
     --inside) inside=$2; shift 2 ;; # a step on its own, started below
-    wheels | [1-6]) steps+=("$1"); shift ;;
+    wheels | sglang | [1-6]) steps+=("$1"); shift ;;
     *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
@@ -25,6 +25,7 @@ done
 LIMIT=${LIMIT:-600} # seconds of a step
 OUT=${OUT:-$PWD/.cache/gpu_day/${device%%:*}}
 MODELS=${MODELS:-$PWD/.cache/gpu_day/models}
+ARCHIVE=.cache/rigs/sglang_cuda/sglang.tar.xz
 mkdir -p "$OUT" "$MODELS"
 OUT=$(cd "$OUT" && pwd) MODELS=$(cd "$MODELS" && pwd)
 
@@ -151,6 +152,10 @@ step_6() {
   common="$common --clients $clients"
   local lend=() why=""
   rm -rf "$OUT"/6-embedded "$OUT"/6-sglang*/
+  if ! on_cpu && [ -z "${OPENCLAW_RL_SGLANG_PYTHON:-}${OPENCLAW_RL_SGLANG_COMMAND:-}" ] && [ -e "$ARCHIVE" ]; then
+    OPENCLAW_RL_SGLANG_COMMAND=$("$python" tests/rigs/sglang_cuda/start.py) || failed=1
+    export OPENCLAW_RL_SGLANG_COMMAND
+  fi
   # shellcheck disable=SC2086
   bench 6-embedded engine_mismatch $common --backend embedded --data "$OUT/6-embedded"
   if on_cpu && [ -x .cache/rigs/sglang/bin/python ]; then
@@ -214,10 +219,11 @@ fi
 ended=0
 [ ${#steps[@]} -gt 0 ] || steps=(1 2 3 4 5 6)
 for step in "${steps[@]}"; do
-  if [ "$step" = wheels ]; then
-    wheels || ended=1
-    continue
-  fi
+  case $step in
+    wheels) wheels || ended=1; continue ;;
+    # SGLang for such a machine (tests/rigs/sglang_cuda), for step 6.
+    sglang) python3 tests/rigs/sglang_cuda/build.py || ended=1; continue ;;
+  esac
   log=$OUT/step-$step.log begun=$SECONDS
   timeout --kill-after 30 "$LIMIT" bash "$0" --device "$device" --inside "$step" 2>&1 | tee "$log"
   code=${PIPESTATUS[0]} took=$((SECONDS - begun))

@@ -112,3 +112,26 @@ def test_a_wheel_without_a_pin_is_an_error(pin: str, tmp_path: Path) -> None:
     done = executed("wheels", cwd=tmp_path)
     assert done.returncode == 1
     assert f"{pin.removesuffix('==')} is not in constraints.txt" in done.stderr
+
+
+def test_sglangs_archive_is_built_on_demand_and_used_by_step_6(tmp_path: Path) -> None:
+    (tmp_path / "bench").mkdir()
+    shutil.copy(ROOT / SCRIPT, tmp_path / SCRIPT)
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin" / "python3", f'echo "$*" > {tmp_path}/asked')
+    done = executed("sglang", cwd=tmp_path, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "asked").read_text() == "tests/rigs/sglang_cuda/build.py\n"
+
+    case = (
+        'case "$*" in *start.py) echo packed ;; *engine_mismatch*) echo "serves: $OPENCLAW_RL_SGLANG_COMMAND" ;; esac'
+    )
+    python = program(tmp_path / "python", case)
+    unset = {"OPENCLAW_RL_SGLANG_PYTHON": "", "OPENCLAW_RL_SGLANG_COMMAND": ""}
+    assert "SGLang is skipped: " in executed("6", cwd=tmp_path, PYTHON=python, **unset).stdout
+    archive = tmp_path / ".cache" / "rigs" / "sglang_cuda" / "sglang.tar.xz"
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    assert executed("6", cwd=tmp_path, PYTHON=python, **unset).stdout.count("serves: packed") == 3
+    own = executed("6", cwd=tmp_path, PYTHON=python, **unset | {"OPENCLAW_RL_SGLANG_COMMAND": "own"}).stdout
+    assert own.count("serves: own") == 3 and "packed" not in own

@@ -1,0 +1,1 @@
+"""SGLang imports IPython for notebooks; a server shows nothing in one."""
