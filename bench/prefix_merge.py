@@ -131,8 +131,10 @@ def compared(merged: Side, single: Side, exact: Side | None = None) -> dict[str,
     """The figures of both sides; `exact` is the one in single precision, where there is one."""
     if failure := merged.failure or single.failure:
         return {"out_of_memory": failure, "merged_too": bool(merged.failure)}
-    errors = {}
-    if exact is not None and not exact.failure:
+    errors: dict[str, Any] = {}
+    if exact is not None and exact.failure:
+        errors["single_precision_out_of_memory"] = exact.failure
+    elif exact is not None:
         errors["error_merged"] = relative_difference(merged.watch.gradients, exact.watch.gradients)
         errors["error_per_turn"] = relative_difference(single.watch.gradients, exact.watch.gradients)
     pairs = list(zip(merged.watch.gradients, single.watch.gradients, strict=True))
@@ -201,6 +203,8 @@ def check(conversation: str, figures: Mapping[str, Any]) -> Threshold:
     if "error_merged" in figures:
         ratio = figures["error_merged"] / figures["error_per_turn"]
         return Threshold(f"{conversation}: error of the gradients, merged relative to apart", ratio, ROUNDING)
+    if "single_precision_out_of_memory" in figures:
+        return Threshold(f"{conversation}: error of the gradients; float32 ran out of memory", math.inf, ROUNDING)
     return Threshold(f"{conversation}: gradients, merged and apart", figures.get("relative_grad_diff", math.inf), LIMIT)
 
 

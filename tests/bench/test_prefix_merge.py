@@ -7,8 +7,10 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 
 from bench import prefix_merge
+from bench.trainer_watch import StepWatch
 
 
 def measured(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
@@ -45,6 +47,19 @@ def test_an_adapter_that_has_learned_has_gradients_in_both_halves(
     result = measured(capsys, "--turns", "2", "--method", "rehearse", "--lora")
     assert gradients and all(float(gradient.abs().max()) > 0 for gradient in gradients)
     assert result["turns"]["2"]["relative_grad_diff"] <= 1e-4
+
+
+def test_a_comparison_with_single_precision_that_ran_out_of_memory_is_named() -> None:
+    def side(failure: str = "") -> prefix_merge.Side:
+        watch = StepWatch()
+        watch.gradients, watch.tokens = [torch.ones(2)], 5
+        return prefix_merge.Side(watch, 1.0, 1.0, failure)
+
+    figures = prefix_merge.compared(side(), side(), side("CUDA out of memory"))
+    assert figures["single_precision_out_of_memory"] and "error_merged" not in figures
+    found = prefix_merge.check("8 turns", figures)
+    assert not found.passed and "float32 ran out of memory" in found.name
+    assert prefix_merge.check("8 turns", prefix_merge.compared(side(), side())).passed
 
 
 def test_gradients_that_differ_by_more_than_the_limit_fail(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -28,7 +29,9 @@ from tests.trainer_local.tiny import VOCABULARY, anchor, sample, settings, write
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
+from openclaw_rl.trainer_local.megatron import forward
 from openclaw_rl.trainer_local.megatron.forward import budget, plan
+from openclaw_rl.trainer_local.megatron.lora import Switch
 from tests.real.megatron_trainers import LAYOUTS, PROCESSES, create
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200), pytest.mark.usefixtures("trainers_closed")]
@@ -183,6 +186,22 @@ def test_branches_have_room_next_to_a_trunk_of_nearly_a_micro_batch() -> None:
     assert len(plan(rows, budget(rows, tokens, cpu, room=tokens), merge=True)) > 1  # memory has no room: several trunks
     assert len(plan(rows, budget(rows, tokens, cpu, room=tokens + 1), merge=True)) == 1
     assert budget(rows, tokens, cpu, room=tokens + 1) <= 2 * tokens, "as much as is planned for a longer turn"
+
+
+@pytest.mark.parametrize("merge", [True, False])
+def test_rows_that_share_nothing_need_no_such_room(merge: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[int] = []
+
+    def planned(_: Any, tokens: int, **__: Any) -> list[Any]:
+        budgets.append(tokens)
+        return []
+
+    monkeypatch.setattr(forward, "plan", planned)
+    model: Any = SimpleNamespace(frequencies=torch.zeros(1), switch=Switch())
+    rows = [row([1] * 80, [2] * 10)]
+    sizes = {"micro_batch_tokens": 100, "room": 1000}
+    forward.run_packed(model, rows, lambda _: None, merge=merge, backward=False, **sizes)
+    assert budgets == [rows[0].length + 100 if merge else 100] and model.switch.runs == 1
 
 
 METHODS: dict[str, dict[str, Any]] = {

@@ -33,7 +33,7 @@ def run_packed(
     that rows share is computed once. Passes of several rows have at most `most` tokens.
     `room`: tokens of a row that memory has room for (`budget`).
     """
-    tokens = budget(rows, micro_batch_tokens, model.frequencies.device, room)
+    tokens = budget(rows, micro_batch_tokens, model.frequencies.device, room if merge else 0)
     model.switch.runs += 1
     with torch.set_grad_enabled(backward), attention_kernels(model.frequencies.device):
         for packed in plan(rows, tokens if most is None else min(tokens, most), merge=merge):

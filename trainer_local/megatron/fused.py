@@ -2,7 +2,7 @@
 
 They are used where they are proven: before the model is made, rotary positions of a small tensor are compiled and
 compared with plain torch, forward and backward. Where that fails, one line in the log says so, and plain torch computes
-them. `TORCH_COMPILE_DISABLE=1` turns them off.
+them; likewise rotary positions that do not compile for a later tensor. `TORCH_COMPILE_DISABLE=1` turns them off.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from openclaw_rl.trainer_local.prefix.branch_attention import COMPILER_ERRORS
+
 log = logging.getLogger(__name__)
 
 TOLERANCE = 2e-2
@@ -24,7 +26,19 @@ def rotate(part: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Queries or keys `[N, 1, heads, d]` at their rotary positions (Su et al. 2021, in the halves' order of Llama), by
     cosines and sines `[N, 1, 1, d]`.
     """
-    return (_compiled() if fuses(part.device) else _rotated)(part, cosines, sines)
+    if fuses(part.device) and not Failure.known:
+        try:
+            return _compiled()(part, cosines, sines)
+        except COMPILER_ERRORS as error:
+            Failure.known = True
+            _warn(error)
+    return _rotated(part, cosines, sines)
+
+
+class Failure:
+    """A failure to compile rotary positions in a pass, after which this process does not try again."""
+
+    known = False
 
 
 @cache
@@ -35,11 +49,15 @@ def fuses(device: torch.device) -> bool:
     try:
         difference = _trial(device)
     except Exception as error:  # whatever a compiler or a driver raises
-        log.warning("torch's compiler cannot be used: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+        _warn(error)
         return False
     if not difference <= TOLERANCE:  # NaN is none
         log.warning("torch's compiler is not used: its results differ by %.1e", difference)
     return difference <= TOLERANCE
+
+
+def _warn(error: Exception) -> None:
+    log.warning("torch's compiler cannot be used: %s: %s", type(error).__name__, str(error).partition("\n")[0])
 
 
 def _rotated(part: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:

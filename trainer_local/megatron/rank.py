@@ -19,6 +19,7 @@ from openclaw_rl.shared.trainer import Recipe, StepReport
 from openclaw_rl.trainer_local.megatron import checkpoint
 from openclaw_rl.trainer_local.megatron.distributed_optimizer import DistributedOptimizer
 from openclaw_rl.trainer_local.megatron.forward import run_packed
+from openclaw_rl.trainer_local.megatron.fused import fuses
 from openclaw_rl.trainer_local.megatron.optimizer import Optimizer
 from openclaw_rl.trainer_local.megatron.process_group import ProcessGroup
 from openclaw_rl.trainer_local.megatron.shape import shape_of
@@ -206,7 +207,7 @@ def _first_limit(settings: Settings, group: ProcessGroup) -> MemoryLimit:
         _check_recomputing()
     shape = shape_of(Source(settings.engine.model).config, settings.engine.model, group.tensor_parallel)
     layers = 0 if on_cpu and setting == "auto" else shape.layers
-    found = first_limit(settings, "megatron", group.device, layers, group.size)
+    found = first_limit(settings, "megatron", group.device, layers, group.size, fused=fuses(group.device))
     found.merge(group.exchange(found))
     found.merge(group.exchange(take_over(settings)))
     return found

@@ -15,26 +15,31 @@ from openclaw_rl.trainer_local.training.memory_limit import MemoryLimit
 log = logging.getLogger(__name__)
 
 
-def first_limit(settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int = 1) -> MemoryLimit:
+def first_limit(
+    settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int = 1, *, fused: bool = True
+) -> MemoryLimit:
     """The limit that a trainer (`megatron`, `transformers`) on `ranks` devices starts with, before it loads its model.
-    `layers` is the number of layers that can recompute their activations.
+    `layers` is the number of layers that can recompute their activations. `fused`: torch's compiler can be used.
     """
     setting = settings.learning.recompute
     if setting == "auto":
-        recomputed = 0 if device.type == "cpu" else min(layers, _needed(settings, trainer, device, layers, ranks))
-        return MemoryLimit(recomputed=recomputed, layers=layers)
+        if device.type == "cpu":
+            return MemoryLimit(layers=layers)
+        needed = _needed(settings, trainer, device, layers, ranks, fused)
+        return MemoryLimit(recomputed=min(layers, needed), layers=layers)
     chosen = layers if setting else 0
     return MemoryLimit(recomputed=chosen, layers=chosen)
 
 
-def _needed(settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int) -> int:
+def _needed(settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int, fused: bool) -> int:
     """The number of layers; all where the memory of a step is unknown, or is free during steps only."""
     shape, placement = read_shape(settings.engine.model), inherited_placement()
     if shape is None or (placement is not None and placement.sharing == "alternating"):
         return layers
     free, whole = torch.cuda.mem_get_info(device)
+    room = free - int(memory.KEPT_FREE * whole)
     needed = memory.layers_to_recompute(
-        settings, shape, trainer, settings.gpu.tensor_parallel, ranks, room=free - int(memory.KEPT_FREE * whole)
+        settings, shape, trainer, settings.gpu.tensor_parallel, ranks, room=room, fused=fused
     )
     log.info("%d of %d layers recompute their activations (%.1f GiB free)", needed, shape.layers, free / (1 << 30))
     return needed

@@ -54,14 +54,17 @@ class Saved(NamedTuple):
 
 
 # By trainer and `lora`. Counted with `torch.autograd.graph.saved_tensors_hooks` over Qwen3 layers of several sizes in
-# bfloat16 on an H200, with the fused kernels that Megatron-core's trainer has there. Compare Korthikanti et al. (arXiv
-# 2205.05198, section 4): 34 bytes per number of the hidden size in a GPT layer with dropout.
+# bfloat16: Megatron-core's on an H200 with the fused kernels that it has there, the other on a CPU. Compare Korthikanti
+# et al. (arXiv 2205.05198, section 4): 34 bytes per number of the hidden size in a GPT layer with dropout.
 SAVED: dict[tuple[str, bool], Saved] = {
     ("megatron", True): Saved(8, 8, 2, 6),
     ("megatron", False): Saved(8, 8, 2, 6),
     ("transformers", True): Saved(12, 8, 8, 8),
     ("transformers", False): Saved(16, 10, 10, 8),
 }
+# Bytes for each token and number of the feed-forward width that Megatron-core's trainer saves in addition where torch's
+# compiler cannot be used: an H200 reserved 11.9 GB more without it (bench/results/gpu/h200/2-8192.json).
+UNFUSED = 4.0
 # Counted like these in the Megatron-core trainer with LoRA. A token's way through one expert adds bytes for each number
 # of the hidden size (2 of a plain layer's fall away) and of the expert's width, and for its place; the router adds some
 # for each expert.
@@ -146,9 +149,10 @@ def training(
     ranks: int = 1,
     *,
     recomputed: int | None = None,
+    fused: bool = True,
 ) -> list[MemoryPart]:
     """Parts of the trainer on each of its GPUs, `ranks` in all, if `recomputed` layers recompute their activations
-    (`None`: all that the settings allow).
+    (`None`: all that the settings allow). `fused`: torch's compiler can be used (`UNFUSED`).
     """
     learning, tokens = settings.learning, longest(settings, shape, trainer)
     shorter = "max_sample_tokens" if tokens > learning.micro_batch_tokens else "micro_batch_tokens"
@@ -161,7 +165,7 @@ def training(
     answers = LOGIT_BYTES // logit
     if learning.custom_loss:
         answers = max(answers, min(settings.serve.max_output_tokens, ANSWER))
-    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed)
+    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed, fused=fused)
     what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
     if learning.lora:
         trained = "a larger tensor_parallel" if trainer == "megatron" else ""
@@ -183,13 +187,20 @@ def training(
 
 
 def layers_to_recompute(
-    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, ranks: int = 1, *, room: int
+    settings: Settings,
+    shape: ModelShape,
+    trainer: str,
+    tensor_parallel: int,
+    ranks: int = 1,
+    *,
+    room: int,
+    fused: bool = True,
 ) -> int:
     """The smallest number of layers that have to recompute their activations so that a step fits in `room` bytes; all
     if it does not fit even then. The transformers trainer recomputes all or none.
     """
     for layers in range(shape.layers) if trainer == "megatron" else (0,):
-        parts = training(settings, shape, trainer, tensor_parallel, ranks, recomputed=layers)
+        parts = training(settings, shape, trainer, tensor_parallel, ranks, recomputed=layers, fused=fused)
         if total(during_step(parts)) <= room:
             return layers
     return shape.layers
@@ -206,7 +217,13 @@ def longest(settings: Settings, shape: ModelShape, trainer: str) -> int:
 
 
 def activations(
-    settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int, recomputed: int | None = None
+    settings: Settings,
+    shape: ModelShape,
+    trainer: str,
+    tensor_parallel: int,
+    recomputed: int | None = None,
+    *,
+    fused: bool = True,
 ) -> int:
     """Bytes saved for the backward pass: all of the layers that keep theirs, and the inputs of the `recomputed` ones
     (Chen et al., arXiv 1604.06174; `None`: all layers unless `recompute = false`); and one layer, whose gradients are
@@ -217,7 +234,8 @@ def activations(
     saved = SAVED[trainer, settings.learning.lora]
     cut = saved.queries * shape.heads * shape.head + saved.keys * shape.groups * shape.head
     cut += PER_HEAD * (shape.heads + shape.groups / 2)
-    each = EXPERT_WIDTH * shape.chosen if shape.experts else saved.feed_forward
+    wide = saved.feed_forward + (0 if fused or trainer != "megatron" else UNFUSED)
+    each = EXPERT_WIDTH * shape.chosen if shape.experts else wide
     cut += each * shape.feed_forward
     layer = saved.hidden * shape.hidden + PER_HEAD + cut / tensor_parallel
     if shape.experts:

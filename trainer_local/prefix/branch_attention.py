@@ -12,12 +12,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache, partial
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo import exc
 from torch.nn.attention.flex_attention import BlockMask, create_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
@@ -31,6 +31,12 @@ KERNELS = 32
 """Most kernels that are compiled: one for sequences of any length, and some for what torch treats separately (without
 gradients, a single block).
 """
+
+COMPILER_ERRORS: tuple[type[Exception], ...] = (
+    exc.TorchDynamoException,
+    getattr(exc, "FailOnRecompileLimitHit", exc.TorchDynamoException),  # since torch 2.7, and no kind of the first
+)
+"""What a compiled function raises if it cannot be compiled for its arguments."""
 
 TRIAL_SECONDS = 300.0
 """Time for the trial, which compiles the kernels."""
@@ -85,7 +91,7 @@ class BranchAttention:
                 found: Tensor = checkpoint(joined, *parts, use_reentrant=False, preserve_rng_state=False)
                 return found
             return joined(*parts)
-        except TorchDynamoException as error:
+        except COMPILER_ERRORS as error:
             _give_up(error)
             return None
 
@@ -125,20 +131,28 @@ def usable(device: torch.device, dtype: torch.dtype, heads: int, groups: int, wi
 
 def _in_time(trial: Callable[[], float]) -> float:
     """The result of `trial` in a thread of its own, where no checkpoint takes the tensors that its backward pass needs.
-    A compiler that takes too long is left alone, and is no reason for the process to wait at its end.
+    A compiler that takes too long is left alone, and is no reason for the process to wait at its end. Until it ends no
+    other function is compiled, since its lock would keep them waiting: plain torch computes them.
     """
     found: Future[float] = Future()
+    late = Event()
 
     def work() -> None:
         try:
             found.set_result(trial())
         except BaseException as error:  # handed to the caller
             found.set_exception(error)
+        if late.is_set():
+            torch.compiler.set_stance("default")
 
     Thread(target=work, name="flex-trial", daemon=True).start()
     try:
         return found.result(TRIAL_SECONDS)
     except TimeoutError as error:
+        late.set()
+        torch.compiler.set_stance("force_eager")
+        if found.done():
+            torch.compiler.set_stance("default")
         raise TimeoutError(f"it was not compiled in {TRIAL_SECONDS:g} s") from error
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from transformers.models.qwen3.modeling_qwen3 import apply_rotary_pos_emb
 
 from openclaw_rl.trainer_local.megatron import fused
@@ -19,6 +21,7 @@ def untried() -> Iterator[None]:
     fused.fuses.cache_clear()
     yield
     fused.fuses.cache_clear()
+    fused.Failure.known = False
 
 
 def test_queries_are_rotated_as_transformers_does() -> None:
@@ -55,6 +58,24 @@ def test_a_compiler_that_fails_is_named_once(monkeypatch: pytest.MonkeyPatch, ca
         assert not fused.fuses(CUDA) and not fused.fuses(CUDA)
     (record,) = caplog.records
     assert record.getMessage() == "torch's compiler cannot be used: RuntimeError: no compiler"
+
+
+@pytest.mark.parametrize("error", [TorchDynamoException("no kernel"), FailOnRecompileLimitHit("no kernel")], ids=repr)
+def test_a_later_tensor_that_does_not_compile_is_rotated_by_plain_torch(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[int] = []
+
+    def failing(*_: Any) -> Any:
+        calls.append(1)
+        raise error
+
+    monkeypatch.setattr(fused, "fuses", lambda _: True)
+    monkeypatch.setattr(fused, "_compiled", lambda: failing)
+    part, places = torch.randn(5, 1, 2, 8), (torch.randn(5, 1, 1, 8), torch.randn(5, 1, 1, 8))
+    for _ in range(2):
+        assert torch.equal(fused.rotate(part, *places), fused._rotated(part, *places))
+    assert len(calls) == len(caplog.records) == 1
 
 
 @pytest.mark.slow

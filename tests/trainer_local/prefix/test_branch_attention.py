@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cache
+from queue import Queue
 from random import Random
 from threading import Event
 from typing import Any
@@ -257,8 +258,12 @@ def test_a_compiler_that_takes_too_long_is_not_waited_for(
 ) -> None:
     ended = Event()
     monkeypatch.setattr(branch_attention, "TRIAL_SECONDS", 0.05)
+    stances: Queue[str] = Queue()
+    monkeypatch.setattr(torch.compiler, "set_stance", stances.put)
     monkeypatch.setattr(branch_attention, "_trial", lambda *_: ended.wait(30))
     with caplog.at_level(logging.WARNING):
         assert not branch_attention.usable(torch.device("cuda", 0), torch.bfloat16, 4, 2, 64)
+    assert stances.get(timeout=1) == "force_eager" and stances.empty(), "others would wait for its lock"
     ended.set()
+    assert stances.get(timeout=30) == "default"
     assert "TimeoutError: it was not compiled in 0.05 s" in caplog.text and branch_attention.FlexFailure.known
