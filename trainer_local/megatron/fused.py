@@ -26,16 +26,16 @@ def rotate(part: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Queries or keys `[N, 1, heads, d]` at their rotary positions (Su et al. 2021, in the halves' order of Llama), by
     cosines and sines `[N, 1, 1, d]`.
     """
-    if fuses(part.device) and not Failure.known:
+    if fuses(part.device) and not FusedFailure.known:
         try:
             return _compiled()(part, cosines, sines)
         except COMPILER_ERRORS as error:
-            Failure.known = True
+            FusedFailure.known = True
             _warn(error)
     return _rotated(part, cosines, sines)
 
 
-class Failure:
+class FusedFailure:
     """A failure to compile rotary positions in a pass, after which this process does not try again."""
 
     known = False

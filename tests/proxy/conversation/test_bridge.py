@@ -92,7 +92,8 @@ class Talk:
         assert (self.prompt.forced, self.prompt.reasoning_open) == (rendered.forced, rendered.reasoning_open)
         if self.parent is not None and self.parent.response:
             extended = ids[: len(before) + len(self.parent.response)] == before + self.parent.response.tolist()
-            assert extended == (written.how == "extended")
+            # A rendered prompt may have the sampled tokens by chance.
+            assert extended or written.how != "extended"
         self._asked, self._written = asked, written
         return written
 

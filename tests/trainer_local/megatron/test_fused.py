@@ -21,7 +21,7 @@ def untried() -> Iterator[None]:
     fused.fuses.cache_clear()
     yield
     fused.fuses.cache_clear()
-    fused.Failure.known = False
+    fused.FusedFailure.known = False
 
 
 def test_queries_are_rotated_as_transformers_does() -> None:
