@@ -30,11 +30,12 @@ mkdir -p "$OUT" "$MODELS"
 OUT=$(cd "$OUT" && pwd) MODELS=$(cd "$MODELS" && pwd)
 
 if [ "$device" = cpu ]; then
-  small=tiny large=tiny medium=tiny short=256 lengths="256 512" long=512 longest=512
+  small=tiny large=tiny medium=tiny short=256 lengths="256 512" long=512 longest=512 kernels="64 128"
   turns="2 4" hinted=2 scale=40 publishes=1 seconds=5 clients=2 answers=4 tokens=16 prompt=32
   repeats=1 quick="--set batch_size=2 --set epochs=2 --set rehearsals=2 --set anchors=1"
 else
   small=small large=4b medium=0.6b short=2048 lengths="8192 20480 32768" long=20480 longest=8192
+  kernels="1024 2048 4096 8192 12288 20480 32768"
   turns="8 16" hinted=8 scale=1 publishes=4 seconds=30 clients=8 answers=64 tokens=512 prompt=256
   repeats=3 quick=""
 fi
@@ -94,7 +95,8 @@ step_1() {
   try "$python" -m pytest -q -o addopts= -p no:cacheprovider -W ignore \
     tests/real/test_prefix_cuda.py tests/real/test_host_copies_cuda.py tests/trainer_local/training/test_optimizer.py \
     tests/trainer_local/training/test_masters.py tests/trainer_local/models/test_head_product.py
-  on_cpu || bench 1-attention attention_kernels --device "$device"
+  # shellcheck disable=SC2086
+  bench 1-attention attention_kernels --device "$device" --tokens $kernels
   megatron 1-bfloat16 $small --tokens $short --dtype bfloat16 --cases "LoRA;LoRA, recompute"
   megatron 1-float32 $small --tokens $short --dtype float32 --cases "LoRA, recompute"
 }

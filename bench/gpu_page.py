@@ -49,12 +49,6 @@ def _speed(name: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
         ]
 
 
-def _kernels(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
-    if result.get("size") == "4b" and "attention_seconds" in result:
-        orders = [f"{1000 * seconds:.1f}" for seconds in result["attention_seconds"].values()]
-        yield [f"{result['size']}, {result['tokens']:,}", *orders]
-
-
 def _by_length(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
     for tokens, kernels in result.get("milliseconds", {}).items():
         yield [
@@ -111,11 +105,6 @@ PARTS: tuple[tuple[str, tuple[str, ...], Callable[[str, Mapping[str, Any]], Iter
             *("reserved GB", "planned GB"),
         ),
         _speed,
-    ),
-    (
-        "Attention of one layer, forward and backward, at lengths that are new",
-        ("model, tokens", "torch's order of kernels, ms", "the trainer's, ms"),
-        _kernels,
     ),
     (
         "Causal attention of one layer of a 4B model, forward + backward, by kernel",

@@ -17,9 +17,6 @@ H100's dense bfloat16); there is none where the optimizer's state crosses the bu
 tensors take in a step, `reserved` the most that torch's allocator takes for them, `estimate` the trainer's memory by
 `trainer_local.placement.memory`, without CUDA's own.
 
-Attention of one layer is timed by itself too, at lengths that are new, with the kernels in torch's own order and in the
-trainer's (`trainer_local.training.attention_kernels`).
-
 The exit code is 1 if a limit is passed: of the comparison in `LIMITS`, and 15 % between reserved memory and an estimate
 of at least 2 GiB. Requires megatron-core; `--size tiny --device cpu` runs anywhere.
 """
@@ -33,13 +30,9 @@ import re
 import resource
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext
-from itertools import islice
 from pathlib import Path
 from random import Random
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -56,7 +49,6 @@ from bench.trainer_watch import (
     out_of_memory,
     relative_difference,
     stopwatch,
-    synchronize,
 )
 from openclaw_rl.learner.methods import METHODS
 from openclaw_rl.shared.errors import TrainerError
@@ -64,14 +56,12 @@ from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
-from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.megatron.forward import budget, plan
 from openclaw_rl.trainer_local.megatron.rank import RankLearning
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.model_shape import shape_of
-from openclaw_rl.trainer_local.prefix.tree import Run, pack
-from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
+from openclaw_rl.trainer_local.prefix.tree import pack
 from openclaw_rl.trainer_local.training.batching import Row, row_of
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 
@@ -100,7 +90,6 @@ LEAST_ESTIMATE = 2 * GIB
 
 RATE = 1e-5
 KERNELS = 30
-LENGTHS = 8
 TRAINING = ("backward", "clip", "update")
 """Methods of `RankLearning` that make a pass."""
 
@@ -326,29 +315,6 @@ def memory_checks(name: str, figures: dict[str, Any], device: torch.device) -> l
     )
 
 
-def kernel_orders(options: argparse.Namespace, dtype: torch.dtype) -> dict[str, float]:
-    """Seconds of a layer's attention to one sequence, forward and backward, by the order in which torch chooses its
-    kernels: the median over lengths that it sees for the first time, as those of every step are.
-    """
-    sizes, device = SIZES[options.size], torch.device(options.device)
-    found: dict[str, float] = {}
-    lengths = iter(range(options.tokens, 0, -1))
-    for name, order in (("torch's own", lambda _: nullcontext()), ("trainer's", attention_kernels)):
-        seconds = []
-        for tokens in islice(lengths, LENGTHS):
-            shapes = [(tokens, 1, sizes[heads], sizes["head"]) for heads in ("heads", "groups", "groups")]
-            inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for shape in shapes]
-            layer = PackedAttention(CurrentSequence([Run(0, tokens, 0)]))
-            synchronize(device)
-            begun = time.perf_counter()
-            with order(device):
-                torch.autograd.grad(layer(*inputs).sum(), inputs)
-            synchronize(device)
-            seconds.append(time.perf_counter() - begun)
-        found[name] = median(seconds)
-    return found
-
-
 async def measure(options: argparse.Namespace) -> int:
     """Compare with the CPU, then measure all cases; returns the exit code."""
     device = torch.device(options.device)
@@ -369,8 +335,6 @@ async def measure(options: argparse.Namespace) -> int:
             found = result["agreement"] = await agreement(Path(scratch) / "agreement", options, dtype)
             log.print(f"agreement: {found}")
             checks += agreement_checks(found, dtype)
-        result["attention_seconds"] = kernel_orders(options, dtype)
-        log.print(f"attention of a layer, s: {result['attention_seconds']}")
         # Megatron-core can recompute layers only on CUDA.
         able = [name for name in CASES if cuda or not CASES[name]["recompute"]]
         for name in [one.strip() for one in options.cases.split(";")] if options.cases else able:

@@ -83,7 +83,9 @@ class ScriptedEngine(LoggedEngine):
         return sentence
 
     def _sentence(self, newest: str) -> str:
-        """A few sentences, as long as models write. They quote the request without its markup."""
+        """A few sentences that quote the request without its markup. They are longer than what identifies an answer by
+        itself (`CERTAIN`): with shorter ones, the first request after LangGraph's summary finds no parent.
+        """
         lines = [line for line in _TAG.sub("", newest).splitlines() if line.strip()]
         quoted = " ".join((lines[-1] if lines else "nothing").split())[-80:]
         number = next(self._number)
