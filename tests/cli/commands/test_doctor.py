@@ -124,7 +124,10 @@ def test_data_for_a_judge_that_leaves_the_machine_is_reported(flags: tuple[str, 
         (("--model", "smollm2"), "judge rules (auto: 135 million parameters, and a model judges from 3.5 billion)"),
         (("--model", "Qwen/Qwen3-8B"), "judge policy (auto: 8 billion parameters)"),
         (("--judge", "rules", "--model", "Qwen/Qwen3-8B"), "judge rules"),
-        (("--hint-model", "policy"), "judge rules (auto: the tiny policy), hint model policy"),
+        (
+            ("--hint-model", "policy", "--model", "Qwen/Qwen3-8B", "--judge", "rules"),
+            "judge rules, hint model policy",
+        ),
     ],
     ids=str,
 )
