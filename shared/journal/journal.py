@@ -78,6 +78,7 @@ class Operations:
     prompts_seen = Operation(signals.prompts_seen)
     recent_hints = Operation(signals.recent_hints)
     hint_mentions = Operation(signals.hint_mentions)
+    hints_after = Operation(signals.hints_after)
     accepted_answers = Operation(signals.accepted_answers)
     later_main_turns = Operation(signals.later_main_turns)
     left_out = Operation(signals.left_out)
