@@ -130,7 +130,7 @@ class Learner:
             return False
         news = self._wake.is_set()
         self._wake.clear()
-        batch = await self._batches.next(live, news=news)
+        batch = await self._batches.next(news=news)
         if batch is None:
             return False
         if batch.waiting:
@@ -165,7 +165,7 @@ class Learner:
         if self._teacher is not None:
             self._progress.now("asking the teacher", self._teacher.title)
             samples, rollouts = await self._teacher.teach(samples), await self._teacher.teach(rollouts)
-        figures = await step_figures(self._journal, batch.samples, samples, rollouts, live.number)
+        figures = await step_figures(self._journal, batch.samples, samples, rollouts)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )

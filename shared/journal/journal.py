@@ -94,6 +94,7 @@ class Operations:
     reactions = Operation(learning.reactions)
     live_version = Operation(learning.live_version)
     learning_figures = Operation(learning.learning_figures)
+    lineage = Operation(learning.lineage)
     version = Operation(learning.version)
     versions = Operation(learning.versions)
     next_version_number = Operation(learning.next_version_number)

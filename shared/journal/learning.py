@@ -13,7 +13,7 @@ from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.journal.turns import read_turn, turn_row
-from openclaw_rl.shared.journal.views import LearningFigures, TurnReaction
+from openclaw_rl.shared.journal.views import LearningFigures, Lineage, TurnReaction
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
 from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample, Turn, VersionState, now
@@ -227,6 +227,12 @@ def learning_figures(connection: Connection) -> LearningFigures:
     newest = connection.execute("SELECT number, state FROM versions ORDER BY number DESC LIMIT 1").fetchone()
     number, state = newest or (None, "")
     return LearningFigures(number, state, _live_number(connection), *vote_counts(connection))
+
+
+def lineage(connection: Connection) -> Lineage:
+    """See `Lineage`; of the base alone in a new journal."""
+    parents = {int(number): parent for number, parent in connection.execute("SELECT number, parent FROM versions")}
+    return Lineage(_live_number(connection) or 0, parents)
 
 
 def version(connection: Connection, number: int) -> PolicyVersion | None:
