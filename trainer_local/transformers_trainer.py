@@ -182,6 +182,8 @@ class TransformersTrainer:
                 with random_state(self._device, self._random_state):
                     report = train(_Learning(self, recipe, weights), samples, recipe, self._step + 1)
                     drawn = read_random_state(self._device)
+                if not report.updates:
+                    return report
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
                     average = moving_average(average or weights, self._weights.masters, recipe.ema_decay)

@@ -85,6 +85,7 @@ class Operations:
 
     add_sample = Operation(learning.add_sample, writes=True)
     commit_version = Operation(learning.commit_version, writes=True)
+    mark_known = Operation(learning.mark_known, writes=True)
     set_version_state = Operation(learning.set_version_state, writes=True)
     make_live = Operation(learning.make_live, writes=True)
     last_lesson = Operation(learning.last_lesson)

@@ -1,5 +1,5 @@
 """Samples and versions: a sample is ready until a version that holds it is committed, and goes into one version at
-most.
+most; or until a step finds nothing in its batch that is left to learn.
 """
 
 from __future__ import annotations
@@ -188,6 +188,15 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
             )
     if version.state != "candidate":
         _change_state(connection, version.number, "candidate", version.state, version.guard)
+
+
+def mark_known(connection: Connection, sample_ids: Sequence[str]) -> None:
+    """Let ready samples wait no longer: a step found nothing left to learn from their batch. No version holds them, so
+    a later judgement makes a new sample of the turn.
+    """
+    connection.executemany(
+        "UPDATE samples SET state = 'known' WHERE sample_id = ? AND state = 'ready'", [(one,) for one in sample_ids]
+    )
 
 
 def set_version_state(

@@ -41,8 +41,8 @@ class EpisodeRow(msgspec.Struct, frozen=True):
 
 
 class TurnSummary(msgspec.Struct, frozen=True):
-    """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `trained` or `quarantined`; lengths in
-    tokens.
+    """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `known`, `trained` or `quarantined`; lengths
+    in tokens.
     """
 
     turn_id: str
