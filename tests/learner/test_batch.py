@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_rl.learner import batch
 from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.shared.records import PolicyVersion, VersionSpan
+from openclaw_rl.shared.records import PolicyVersion, Sample, VersionSpan
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 
 
@@ -210,3 +210,24 @@ async def test_samples_of_another_branch_are_as_old_as_the_updates_between_them(
     lineage = await world.journal.lineage()
     assert [lineage.updates_from(number) for number in range(5)] == [1, 0, 1, 2, 3]
     assert lineage.updates_from(9) == 8, "of a version that the journal does not have only the number is known"
+
+
+async def test_every_turn_is_taught_its_own_hint_in_a_batch_with_more_hints_than_are_remembered(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(max_hints=2, batch_size=4, rehearsals=0, anchors=0)
+    await world.versions.start()
+    taught: list[Sample] = []
+    step = world.trainer.step
+
+    async def spied(samples: Any, recipe: Any) -> Any:
+        taught.extend(samples)
+        return await step(samples, recipe)
+
+    monkeypatch.setattr(world.trainer, "step", spied)
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    read = world.prompter.tokenizer.decode
+    shown = {str(sample.hint): [read(ids) for ids in sample.hinted_prompts] for sample in taught}
+    assert len(shown) == 4
+    assert all(len(prompts) == 2 and hint in prompts[-1] for hint, prompts in shown.items())
