@@ -6,6 +6,7 @@ import re
 
 from openclaw_rl.proxy.conversation.programs.claude_code import CONTINUED
 from openclaw_rl.proxy.conversation.programs.openclaw import COMPACTED
+from openclaw_rl.shared.text_reading import reads_text
 
 _READ = 600
 """Characters at the beginning of a message where it says so."""
@@ -29,6 +30,7 @@ _LIKELY = re.compile(
 """People may write this too, but not before their own next message."""
 
 
+@reads_text(lambda read, text: read(text, last=True))
 def replaces_history(text: str, *, last: bool) -> bool:
     """True for a message that stands for a history. `last`: nothing that a person may have written comes after it."""
     if text.startswith((COMPACTED, CONTINUED)):

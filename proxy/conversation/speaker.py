@@ -26,6 +26,7 @@ from openclaw_rl.proxy.conversation.programs.program_text import is_notice, is_r
 from openclaw_rl.proxy.conversation.programs.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
+from openclaw_rl.shared.text_reading import reads_text
 
 Speaker = Literal["person", "environment", "context", "command", Program]
 
@@ -68,6 +69,7 @@ class Speech(msgspec.Struct, frozen=True):
         return self.sent or self.text
 
 
+@reads_text(lambda read, text: read({"role": "user", "content": text}))
 def read_user(message: Message) -> Speech:
     """The speech in a user message."""
     whole = text_of(message)

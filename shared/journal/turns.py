@@ -179,7 +179,8 @@ def find_answer(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     if found is None:
         return None
     with naming_row(found[0]):
-        return _load(connection, found[1])
+        answer: dict[str, Any] = _load(connection, found[1])
+    return answer
 
 
 def was_sampled(connection: Connection, texts: Sequence[str]) -> bool:
