@@ -73,7 +73,7 @@ class AsyncJournal(Operations):
 
     async def run(self, operation: Operation[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run an operation in the writing thread or a reading one. A turn that is found to be damaged is set aside, so
-        that whoever tries again does not meet it again.
+        that the next try does not meet it again.
         """
         try:
             return await self._run(operation, *args, **kwargs)

@@ -456,7 +456,7 @@ async def test_a_turn_on_which_the_judge_breaks_is_set_aside_and_the_others_are_
     assert "judging it failed (ZeroDivisionError: a fault nobody thought of)" in explained["quarantine"]["reason"]
 
 
-async def test_a_turn_that_changed_on_disk_is_set_aside_and_the_loop_goes_on(
+async def test_a_turn_that_changed_on_disk_is_set_aside_and_the_loop_continues(
     untrained: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("openclaw_rl.learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
