@@ -43,7 +43,7 @@ def checkpoint_of(version: PolicyVersion) -> Checkpoint:
 
 
 def damage_of(version: PolicyVersion) -> str:
-    """What is damaged of a version's checkpoint; "" for nothing, and for the base."""
+    """Damage of a version's checkpoint; "" for none, and for the base."""
     return damage(Path(version.checkpoint)) if version.checkpoint else ""
 
 

@@ -32,12 +32,12 @@ def seal(folder: Path, *, parent: int | None, sample_ids: Sequence[str]) -> None
 
 
 def unsealed(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What `meta.json` holds besides the seal; a checkpoint is written again under this, and sealed again."""
+    """The fields of `meta.json` without the seal; a checkpoint is written again under this, and sealed again."""
     return {name: value for name, value in meta.items() if name not in (_SEAL, _FILES)}
 
 
 def damage(folder: Path, part: str = "") -> str:
-    """How a checkpoint, or a part of it, differs from its seal; "" where it does not, or has none."""
+    """The difference of a checkpoint, or a part of it, from its seal; "" where there is none."""
     if not folder.is_dir():
         return f"{folder} is gone"
     if not (folder / META).exists():
