@@ -54,7 +54,8 @@ state, but no person's reaction. What others write has no fixed words: `program_
 
 _HEADING = re.compile(
     r"\A\s*([#*_ ]{0,8}(?:[\w'’-]+ ){0,3}?"
-    r"(?:task|question|request|query|message|instructions?|prompt|user|human|problem|goal|objective|issue)\W{0,6})[ \t]*\n",
+    r"(?:task|question|request|query|message|instructions?|prompt|user|human|problem|goal|objective|issue)\W{0,6})"
+    r"[ \t]*\n",
     re.IGNORECASE,
 )
 """A first line that says of what comes next that it was asked for."""
@@ -112,7 +113,7 @@ def read_user(message: Message, opening: Opening | None = None) -> Speech:
 
 def _below(opening: Opening, text: str) -> str:
     """The words below the last line that is the heading; "" if there are none, or only those of the opening."""
-    before, found, words = f"\n{text}".rpartition(f"\n{opening.heading}\n")
+    _, found, words = f"\n{text}".rpartition(f"\n{opening.heading}\n")
     words = words.strip()
     return words if found and not opening.words.startswith(words) else ""
 
