@@ -39,7 +39,9 @@ _STEPS = 64
 _TRIES = 8
 """Turns that are compared for one place. Words that were given more often identify nothing."""
 _SUMMARIES = 32
-_INNER = re.compile(r"<(summary|state_snapshot|conversation_summary)>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_INNER = re.compile(
+    r"<(\w{0,30}(?:summary|snapshot|handoff|checkpoint|context))>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE
+)
 _ASIDE = re.compile(r"<(analysis|scratchpad)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 
 

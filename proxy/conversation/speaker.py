@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from openclaw_rl.proxy.conversation.compacted import hands_over_summary
 from openclaw_rl.proxy.conversation.programs import conversation_work
 from openclaw_rl.proxy.conversation.programs.claude_code import unwrap
 from openclaw_rl.proxy.conversation.programs.openclaw import (
@@ -140,7 +141,7 @@ def _read(whole: str) -> Speech:
         return Speech("context", "", runtime, sent)
     if is_result(body):
         return Speech("environment", body, runtime, sent)
-    if is_notice(body):
+    if is_notice(body) or hands_over_summary(body):
         return Speech("notice", body, runtime, sent)
     if _COMMAND.match(body) or _FEEDBACK.match(body):
         return Speech("command", body, runtime)

@@ -257,6 +257,16 @@ SUMMARY = "They asked about ferns. The tall fern is dry, and the ivy is not. Nex
         pytest.param(
             SUMMARY, [says(f"Here is a summary of the conversation to date:\n\n{SUMMARY}")], id="after a heading"
         ),
+        pytest.param(
+            f"<analysis>\nhm\n</analysis>\n\n{SUMMARY}",
+            [says(f"{SUMMARY}\n\nResume the prior task using the summary above. Do not greet the user again."), OK],
+            id="with an order below it, and a made answer",
+        ),
+        pytest.param(
+            f"<handoff_snapshot>\n{SUMMARY}\n</handoff_snapshot>\nAsk me for more.",
+            [says(f"Earlier messages were replaced with a summary:\n{SUMMARY}")],
+            id="of another tag",
+        ),
         pytest.param(SUMMARY, [{"role": "system", "content": f"Summary of the conversation: {SUMMARY}"}], id="system"),
     ],
 )
