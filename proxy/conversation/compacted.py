@@ -19,17 +19,19 @@ def _any(*alternatives: str) -> re.Pattern[str]:
 
 
 _ORDERS = _any(
-    # the reader is to go on from the summary
+    # the reader is to continue from the summary
     r"\b(?:resume|continue|proceed|carry on|pick up)\b[^\n.]{0,60}\b(?:using|from|based on|with|where)\b[^\n.]{0,20}"
     r"\bthe summary (?:above|below|leaves off|left off|ends)\b",
     r"\b(?:do not|don't|never) (?:acknowledge|mention|repeat|recap) (?:the|this) summary\b",
-    r"\A\W*you are (?:continuing|resuming|taking over|picking up) (?:the |a |some )?(?:work|task|conversation|session)\b"
-    rf"[^\n]{{0,40}}\b(?:another|{_EARLIER}) (?:\w+ )?(?:agent|assistant|model|instance|session|context)\b",
+    r"\A\W*you are (?:continuing|resuming|taking over|picking up) (?:the |a |some )?"
+    rf"(?:work|task|conversation|session)\b[^\n]{{0,40}}\b(?:another|{_EARLIER}) (?:\w+ )?"
+    r"(?:agent|assistant|model|instance|session|context)\b",
     # the summary is for what came before
     rf"^\W*(?:the|this) (?:following )?summary\b[^\n.]{{0,30}}\b(?:covers|replaces|represents|stands (?:in )?for"
     rf"|takes the place of)\b[^\n.]{{0,60}}\b{_TALK}\b",
-    rf"^\W*(?:the )?(?:{_EARLIER} {_TALK}|{_TALK} (?:history )?(?:before|above|so far))\b[^\n.]{{0,40}} (?:were|was|has been"
-    r"|have been) (?:automatically )?(?:replaced (?:by|with)|summari[sz]ed (?:in|to|as|because|for)|condensed (?:in|to))\b",
+    rf"^\W*(?:the )?(?:{_EARLIER} {_TALK}|{_TALK} (?:history )?(?:before|above|so far))\b[^\n.]{{0,40}} (?:were|was"
+    r"|has been|have been) (?:automatically )?"
+    r"(?:replaced (?:by|with)|summari[sz]ed (?:in|to|as|because|for)|condensed (?:in|to))\b",
     rf"^\W*this {_TALK} (?:is being |was |has been |is )?(?:continu(?:es|ed|ation)|resum(?:es|ed|ption)) (?:of |from )?"
     rf"(?:an? |the )?{_EARLIER} (?:one|{_TALK})\b",
     rf"^\W*context from (?:the |an? )?{_EARLIER} {_TALK}\b[^\n]{{0,40}}\b{_MADE}\b",
@@ -85,7 +87,7 @@ def hands_over_summary(text: str) -> bool:
     """True if a program gives a summary in place of the history, and says so around it."""
     ends = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"
     lowered = ends.lower()
-    for word in _WORDS:  # noqa: SIM110 - as in `utility_prompts`
+    for word in _WORDS:
         if word in lowered:
             return bool(_ORDERS.search(ends))
     return False
