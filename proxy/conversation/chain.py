@@ -24,7 +24,7 @@ import msgspec
 from cachetools import LRUCache
 
 from openclaw_rl.proxy.conversation.compacted import replaces_history
-from openclaw_rl.proxy.conversation.speaker import Opening, Speech, command_score, opening_of, read_user
+from openclaw_rl.proxy.conversation.speaker import OpeningWords, Speech, command_score, opening_of, read_user
 from openclaw_rl.shared.messages.equality import call_key, calls_json, message_key, squeezed, without_reasoning
 from openclaw_rl.shared.messages.images import comparable
 from openclaw_rl.shared.messages.normalize import text_of
@@ -98,7 +98,7 @@ class Chain:
         self._base = ROOT  # the digest before the current run
         self._run: _Run | None = None
         self._opened = False  # by the first message of the user's role
-        self._opening: Opening | None = None
+        self._opening: OpeningWords | None = None
         self.steps: list[ChainStep] = []
         if before is not None:
             self.request_key, self._base, self.steps = before.request_key, before._base, before.steps.copy()

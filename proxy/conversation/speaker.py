@@ -85,22 +85,22 @@ class Speech(msgspec.Struct, frozen=True):
         return self.typed or self.sent or self.text
 
 
-class Opening(msgspec.Struct, frozen=True):
+class OpeningWords(msgspec.Struct, frozen=True):
     """The `heading` above the `words` of the message that opened a conversation."""
 
     heading: str
     words: str
 
 
-def opening_of(speech: Speech) -> Opening | None:
+def opening_of(speech: Speech) -> OpeningWords | None:
     """The heading and the words of the first message of a conversation, `None` if it has no heading."""
     found = _HEADING.match(speech.text) if speech.speaker == "person" else None
     if found is None or not (found[1].startswith("#") or found[1].rstrip(" *_").endswith(":")):
         return None
-    return Opening(found[1].strip(), speech.text[found.end() :].strip())
+    return OpeningWords(found[1].strip(), speech.text[found.end() :].strip())
 
 
-def read_user(message: Message, opening: Opening | None = None) -> Speech:
+def read_user(message: Message, opening: OpeningWords | None = None) -> Speech:
     """The speech in a user message. `opening` is that of its conversation: a program that wrote the heading above the
     person's words there writes it again where more of them come, be it behind the output of a tool.
     """
@@ -112,7 +112,7 @@ def read_user(message: Message, opening: Opening | None = None) -> Speech:
     return msgspec.structs.replace(speech, speaker=inner.speaker, typed=inner.text)
 
 
-def _below(opening: Opening, text: str) -> str:
+def _below(opening: OpeningWords, text: str) -> str:
     """The words below the last line that is the heading; "" if there are none, or only those of the opening."""
     _, found, words = f"\n{text}".rpartition(f"\n{opening.heading}\n")
     words = words.strip()
