@@ -55,7 +55,8 @@ class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
         """The same plan with a folder for every hub name, downloaded where it is missing, as children may not do.
         Raises `ConfigError`.
         """
-        engine, changes = self.settings.engine, {}
+        engine = self.settings.engine
+        changes: dict[str, Any] = {}
         if engine.is_cloud:
             changes["tokenizer"] = provided_tokenizer(self.settings)
         else:

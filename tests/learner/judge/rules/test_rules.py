@@ -345,7 +345,7 @@ def test_a_reservation_that_is_a_wish_becomes_the_hint(text: str, hint: str) -> 
         "Thanks! Is the date wrong?",
     ],
 )
-def test_a_remark_about_something_else_after_praise_takes_nothing_from_it(text: str) -> None:
+def test_another_subject_after_praise_takes_nothing_from_it(text: str) -> None:
     assert read_message(text).score == 1.0
 
 
