@@ -7,7 +7,7 @@ blame outranks praise, and without any of these the score is 0. The rules read E
 has no score, unless it holds a thumb or a wish that they know ("auf deutsch bitte"), or is only thanks ("merci!").
 
 Vocabulary and patterns are in `form`, `phrases`, `praised`, `requested`, `tone`, `detail`, `excess`,
-`complaints` and `doubt`, word tables in `words.toml`.
+`complaints`, `doubt` and `reservation`, word tables in `words.toml`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from openclaw_rl.learner.judge.rules import (
     phrases,
     praised,
     requested,
+    reservation,
     tone,
 )
 from openclaw_rl.learner.judge.rules.form import READER
@@ -35,7 +36,7 @@ from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
 from openclaw_rl.learner.judge.tool_results import next_state_failed
 from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 
-VERSION = "rules-v6"
+VERSION = "rules-v7"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
@@ -284,14 +285,40 @@ def _read_sentence(sentence: str, heard: Heard, before: Sequence[tuple[Meaning, 
             return _joined([*found, (meaning, rest)])
         found.append((meaning, head))
         rest = rest_after
-    pieces = [piece for piece in _CONTRAST.split(rest) if piece.strip()]
-    for piece in pieces:
+    parted = reservation.SPLIT.split(rest, maxsplit=1)
+    if _meaning(parted[0], heard.after(found), doubted=doubted()) != "praise":
+        parted = [rest]
+    for piece in (piece for part in parted for piece in _CONTRAST.split(part) if piece.strip()):
         if _praised_beside(piece, found, sentence):
             found.append(("praise", piece))
             continue
         for part in _parted(piece, heard):
-            found.append((_meaning(part, heard.after(found), doubted=doubted()), part.strip(" ,")))
+            meaning = _meaning(part, heard.after(found), doubted=doubted())
+            if meaning in ("nothing", "statement"):
+                meaning, part = _reserved(part, meaning, heard, before=before, found=found)
+            found.append((meaning, part.strip(" ,")))
     return _joined(found)
+
+
+def _reserved(
+    part: str,
+    meaning: Meaning,
+    heard: Heard,
+    *,
+    before: Sequence[tuple[Meaning, str]],
+    found: Sequence[tuple[Meaning, str]],
+) -> tuple[Meaning, str]:
+    """The meaning of a part after praise: a fault or an exception is blame, and so is blame behind "however"."""
+    so_far = {meaning for meaning, _ in [*before, *found]}
+    if "praise" not in so_far or not so_far <= {"praise", "nothing", "sigh"}:
+        return meaning, part
+    if found and found[-1][0] == "praise" and reservation.is_exception(_plain(part)):
+        return "blame", part
+    bare = reservation.without_marker(part)
+    if bare != part and (alone := _meaning(bare, heard, doubted=False)) in ("wish", "blame"):
+        return alone, bare
+    question = part.rstrip(" \"')").endswith("?")
+    return ("blame" if not question and reservation.is_fault(_plain(bare)) else meaning), part
 
 
 def _praised_beside(clause: str, beside: Sequence[tuple[Meaning, str]], sentence: str) -> bool:
