@@ -193,7 +193,7 @@ class Learner:
         try:
             verdict = verdict.and_then(examine(report, max_kl=self._settings.guard.max_kl))
             if verdict.passed:
-                candidate = await self._versions.save()
+                candidate = await self._versions.save(live, sample_ids)
                 self._guard.forget(candidate.number)
                 verdict = verdict.and_then(await self._probed(candidate, live, turns))
             if await self._versions.chosen_another(live):

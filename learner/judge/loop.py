@@ -191,6 +191,11 @@ class JudgeLoop:
             name = choose_judge(self._settings)[0].title
             failed = Judgement(turn_id=turn.turn_id, score=None, judge=name, reason=str(error))
             await self._record(turn, failed, lineage)
+        except Exception as error:  # one turn must not end the learner: it would end it again after each restart
+            log.exception("judging turn %s failed", turn.turn_id)
+            self._progress.failed(error, f"judging turn {turn.turn_id}")
+            reason = f"judging it failed ({type(error).__name__}: {error})"
+            await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason))
         return True
 
     async def _judgement(self, turn: Turn, judge: Judge | None) -> Judgement:

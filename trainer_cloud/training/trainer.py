@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from openclaw_rl.shared.checkpoints import META, SERVED
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.files import atomic_folder
@@ -38,7 +39,7 @@ from openclaw_rl.trainer_cloud import launch, pointer
 from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
 from openclaw_rl.trainer_cloud.budget.budget import Bill, Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
-from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
+from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Provider, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.retry import ProviderRetry

@@ -225,7 +225,7 @@ class Scheduler:
         """Run part of a step; if the model fails, end its jobs with the error and continue."""
         try:
             work(jobs, *arguments)
-        except (RuntimeError, ValueError, IndexError, FloatingPointError, MemoryError) as error:
+        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
             log.exception("a step failed")
             for job in [job for job in jobs if job.row is not None] or jobs[:1]:
                 if not job.ended:
@@ -304,6 +304,10 @@ class Scheduler:
         forbidden = [tuple(self._end_ids(job)) if len(job.output) < job.params.min_new_tokens else () for job in jobs]
         choices = sample(logits, [job.sampler for job in jobs], forbidden, [job.top_logprobs for job in jobs])
         for job, choice in zip(jobs, choices, strict=True):
+            if choice is None:  # its parameters, or its weights: the others of the batch have nothing to do with it
+                failed = Refused("the model failed: its logits are not finite with these parameters", 500)
+                self._end(job, Event(error=failed))
+                continue
             job.output.append(choice.id)
             event = Event(choices=(choice,), finish=self._finish(job, choice.id))
             if event.last:
