@@ -27,7 +27,7 @@ from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
-from openclaw_rl.trainer_local.models.device import available_cores, choose_device, cpu_threads
+from openclaw_rl.trainer_local.models.device import choose_device, cpu_threads, step_threads
 from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.models.weights import Weights
@@ -56,8 +56,6 @@ ACTIVATION_BYTES = 80
 """Activations that a layer of a transformer keeps for each token, by its hidden size, in float32: a round figure
 (`placement.memory.SAVED` has exact ones in bfloat16).
 """
-WIDE = 512
-"""Hidden size from which more than one thread makes a step on a CPU faster."""
 
 Result = TypeVar("Result")
 
@@ -86,7 +84,7 @@ class TransformersTrainer:
         self._share = sharing if settings.learning.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.from_model(self._weights.plain, settings.engine.model)
         self._config = self._weights.plain.config.get_text_config()
-        self._cpu_threads = available_cores() if int(self._config.hidden_size) >= WIDE else 1
+        self._cpu_threads = step_threads(int(self._config.hidden_size))
         recompute = settings.learning.recompute
         self._recomputed = recomputed_layers(self._weights.plain, needed=recompute is True) if recompute else []
         self._limit = limit if self._recomputed else MemoryLimit()
@@ -184,6 +182,8 @@ class TransformersTrainer:
                 with random_state(self._device, self._random_state):
                     report = train(_Learning(self, recipe, weights), samples, recipe, self._step + 1)
                     drawn = read_random_state(self._device)
+                if not report.updates:
+                    return report
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
                     average = moving_average(average or weights, self._weights.masters, recipe.ema_decay)

@@ -89,7 +89,7 @@ class LearningSettings(Recipe):
         "their sum",
     )
     max_version_lag: int = Field(
-        8, ge=0, description="Maximum versions between a sample and the live version; older samples are quarantined"
+        8, ge=0, description="Maximum updates between a sample and the live version; older samples are quarantined"
     )
     recompute: Literal["auto"] | bool = Field(
         "auto",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.cli.commands.why import story
 from openclaw_rl.learner.loop import POLL, keep_engine_in_step
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.errors import EngineError, JournalError, TrainerError
@@ -220,6 +221,43 @@ async def test_a_paused_learner_does_not_spin_on_news(worlds: Worlds) -> None:
         async with asyncio.timeout(3 * POLL):
             await world.learner.run()
     assert 1 <= looks <= 6
+
+
+async def test_a_batch_with_nothing_left_to_learn_makes_no_version(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    step, reports = world.trainer.step, []
+
+    async def known(samples: Any, recipe: Recipe) -> StepReport:
+        reports.append(await step(samples, recipe.replace(early_stop=2.0)))
+        return reports[-1]
+
+    monkeypatch.setattr(world.trainer, "step", known)
+    await tell(world, 5, list(COMPLAINTS[:3]))
+    praised = await world.says(8, "thanks")
+    await world.judge.once()
+    loads = list(world.engine.loads)
+    assert await world.learner.once()
+    assert [report.updates for report in reports] == [0]
+    assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
+    assert world.engine.loads == loads and world.versions.current == 1
+    counts = await world.journal.status()
+    assert (counts["ready"], counts["consumed"], counts["known"]) == (0, 4, 4)
+    explained = await world.journal.explain(praised.turn_id)
+    assert explained is not None
+    assert "A step found nothing left to learn from it." in list(story(explained))
+
+    monkeypatch.setattr(world.trainer, "step", step)
+    await world.journal.add_feedback(Feedback(turn_id=praised.turn_id, session_id=praised.session_id, score=1.0))
+    await world.judge.once()
+    await tell(world, 9, list(COMPLAINTS[:3]))
+    assert await world.learner.once()
+    version = await world.journal.version(2)
+    assert version is not None and version.metrics["step"] == 2 and len(version.sample_ids) == 4
 
 
 async def test_a_full_journal_after_the_commit_delays_the_version_and_loses_nothing(worlds: Worlds) -> None:

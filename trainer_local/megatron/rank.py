@@ -119,6 +119,8 @@ class Rank:
                 with self._drawing(start):
                     report = train(RankLearning(self, recipe, before), samples, recipe, self.steps + 1)
                     drawn = read_random_state(self._group.device)
+                if not report.updates:
+                    return report
                 average = self.average
                 if recipe.teacher == "ema" or average is not None:
                     average = moving_average(average or before, weights.snapshot(), recipe.ema_decay)

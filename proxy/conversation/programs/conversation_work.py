@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from openclaw_rl.shared.text_reading import reads_text
+
 _OPENING, _ENDING = 900, 600
 """Characters at both ends of a text where an order stands."""
 
@@ -131,6 +133,7 @@ _CONTINUES = _any(
 )
 
 
+@reads_text()
 def orders_work(text: str) -> bool:
     """A message of the user's role in which a program orders work on the conversation."""
     ends = _ends(text)
@@ -141,6 +144,7 @@ def orders_work(text: str) -> bool:
     return any(_is_order(sentence) for sentence in _sentences(ends)) and bool(_MARKS.search(text, 0, 12_000))
 
 
+@reads_text(lambda read, text: read(text, has_tools=False))
 def plays_part(system: str, *, has_tools: bool) -> bool:
     """System text whose part is to work on the conversation. With tools it has to say more than its part: agents may
     summarise conversations among other things.
@@ -156,6 +160,7 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
     return any(_is_order(sentence, _IDENTITY if place else _ORDER) for place, sentence in enumerate(first))
 
 
+@reads_text()
 def continues(text: str) -> bool:
     """A program has the agent continue, after a compaction or a cut-off answer. A person says "continue"."""
     return "continu" in text[:2000].lower() and len(text) > 40 and bool(_CONTINUES.search(text, 0, 2000))

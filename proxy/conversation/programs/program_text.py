@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from openclaw_rl.shared.text_reading import reads_text
+
 
 def _beginning(*alternatives: str) -> re.Pattern[str]:
     return re.compile(r"[\s>*#-]{0,20}(?:" + "|".join(alternatives) + ")", re.IGNORECASE)
@@ -122,6 +124,7 @@ class ReadText(NamedTuple):
     changed: bool
 
 
+@reads_text()
 def own_words(text: str) -> ReadText:
     """The text without what a program put around the words."""
     words = text
@@ -140,6 +143,7 @@ def own_words(text: str) -> ReadText:
     return ReadText(text, False) if words == text else ReadText(words.strip(), True)
 
 
+@reads_text()
 def is_result(text: str) -> bool:
     """True if a program speaks in the user's role about what a call or an answer came to."""
     if _RESULT.match(text) or _MALFORMED.match(text):
@@ -151,6 +155,7 @@ def is_result(text: str) -> bool:
     )
 
 
+@reads_text()
 def is_notice(text: str) -> bool:
     """True if a program tells in the user's role what it did."""
     return bool(_NOTICE.match(text))
