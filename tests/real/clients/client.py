@@ -218,9 +218,12 @@ class Command(Client):
 
 
 class Screen(Client):
-    """A program in a terminal: `command(site)` starts it, and `ready` is on its screen once it takes words."""
+    """A program in a terminal: `command(site)` starts it, and `ready` is on its screen once it takes words. `pastes`:
+    words are pasted, because it does not draw all of them as they are typed.
+    """
 
     ready: ClassVar[str]
+    pastes: ClassVar[bool] = False
 
     def command(self, site: Site) -> list[str]:
         """Its command line."""
@@ -232,7 +235,7 @@ class Screen(Client):
 
             def say(words: str) -> None:
                 before = len(site.tap.exchanges)
-                terminal.say(words)
+                (terminal.paste if self.pastes else terminal.say)(words)
                 site.tap.settle(before, SECONDS)
 
             yield say
