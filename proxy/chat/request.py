@@ -18,6 +18,7 @@ from openclaw_rl.proxy.conversation.chain import Chain, Chains
 from openclaw_rl.proxy.conversation.classify import FEEDBACK, Evidence, TurnClass, classify, own_rules
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
 from openclaw_rl.proxy.conversation.programs.openclaw import ChannelReaction, reactions
+from openclaw_rl.proxy.conversation.programs.purpose_headers import metadata_purposes
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.dialects.headers import ROUTED_HEADER
 from openclaw_rl.proxy.engine.model_names import ModelNames
@@ -120,6 +121,7 @@ class RequestParser:
             model=parameters.model,
             max_tokens=parameters.most_tokens,
             feedback=chain.answers_feedback,
+            stated=frozenset(metadata_purposes(body)),
         )
         tracked = self._capture and _word(headers, "x-rl-train") not in _NEVER
         return ChatRequest(

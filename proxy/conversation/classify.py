@@ -33,7 +33,8 @@ SEARCHED = 20_000
 class Evidence(msgspec.Struct, frozen=True, dict=True):
     """The facts that the rules look at: lower-case headers, canonical messages, one speech per user message.
 
-    `max_tokens` is the client's own; `feedback`: the request answers feedback alone.
+    `max_tokens` is the client's own; `feedback`: the request answers feedback alone; `stated`: purposes that the body's
+    metadata names.
     """
 
     headers: Mapping[str, str]
@@ -44,6 +45,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     model: str = ""
     max_tokens: int | None = None
     feedback: bool = False
+    stated: frozenset[Purpose] = frozenset()
 
     @cached_property
     def _bare_system(self) -> tuple[str, bool]:
@@ -61,8 +63,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def purposes(self) -> set[Purpose]:
-        """The purposes that the headers name."""
-        return purposes(self.headers)
+        """The purposes that the headers and the metadata name."""
+        return purposes(self.headers) | self.stated
 
     @cached_property
     def session_key(self) -> str:
@@ -162,11 +164,13 @@ RULES: tuple[Rule, ...] = (
     Rule("key-memory", "OpenClaw session key of internal work", _key("internal-session-effects")),
     Rule("key-cron", "OpenClaw session key of a scheduled job", _key(":cron:")),
     Rule("key-subagent", "OpenClaw session key of a sub-agent", _key(":subagent:")),
-    Rule("header-subagent", "a header says that a sub-agent asks", _purpose("subagent")),
-    Rule("header-compaction", "a header says that the conversation is condensed", _purpose("compaction")),
-    Rule("header-title", "a header says that a title is wanted", _purpose("title")),
-    Rule("header-memory", "a header says that memories are kept", _purpose("memory")),
-    Rule("header-utility", "a header says that the program asks for itself", _purpose("utility")),
+    Rule("header-subagent", "a header or the metadata says that a sub-agent asks", _purpose("subagent")),
+    Rule(
+        "header-compaction", "a header or the metadata says that the conversation is condensed", _purpose("compaction")
+    ),
+    Rule("header-title", "a header or the metadata says that a title is wanted", _purpose("title")),
+    Rule("header-memory", "a header or the metadata says that memories are kept", _purpose("memory")),
+    Rule("header-utility", "a header or the metadata says that the program asks for itself", _purpose("utility")),
     Rule("openclaw-title", "OpenClaw asks for a session title", _system("Generate a concise session title")),
     Rule("openclaw-recap", "OpenClaw asks for an activity recap", _system("Write an Activity recap")),
     Rule(
