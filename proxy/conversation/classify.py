@@ -86,9 +86,19 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return self.last_speech.evidence if self.last_speech is not None else ""
 
     @property
+    def alone(self) -> bool:
+        """True if a single user message is all that was said: what it speaks of is quoted in it."""
+        return len(self.speeches) == 1 and not self.answered
+
+    @property
+    def answered(self) -> bool:
+        """True if the history holds answers."""
+        return any(message["role"] in ("assistant", "tool") for message in self.messages)
+
+    @property
     def asked(self) -> list[str]:
         """The texts that may hold an order: the last one, and where nothing was answered yet all user messages."""
-        if any(message["role"] in ("assistant", "tool") for message in self.messages):
+        if self.answered:
             return [self.last_text]
         return [self.last_text, *(speech.evidence for speech in self.speeches)]
 
@@ -141,6 +151,17 @@ def _last(test: Callable[[str], bool]) -> Callable[[Evidence], bool]:
 
 def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], bool]:
     return lambda evidence: not evidence.has_tools and test(evidence)
+
+
+def _asks_title(evidence: Evidence) -> bool:
+    if evidence.has_tools:
+        return prompts.orders_label(evidence.last_text, quoted=evidence.alone)
+    return prompts.asks_title(evidence.system, evidence.instructions)
+
+
+def _asks_summary(evidence: Evidence) -> bool:
+    system, alone = ("", evidence.alone) if evidence.has_tools else (evidence.system, len(evidence.speeches) == 1)
+    return prompts.asks_summary(system, evidence.last_text, alone=alone)
 
 
 def _works_on_conversation(evidence: Evidence) -> bool:
@@ -227,13 +248,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "title",
-        "asks for a title of a conversation, without tools",
-        _without_tools(lambda one: prompts.asks_title(one.system, one.instructions)),
+        "asks for a title of a conversation; with tools, or for tags of it, in words that only a program uses",
+        _asks_title,
     ),
     Rule(
         "summary",
-        "asks for a summary of a conversation, without tools",
-        _without_tools(lambda one: prompts.asks_summary(one.system, one.last_text, alone=len(one.speeches) == 1)),
+        "asks for a summary of a conversation that it quotes, or that a program condenses",
+        _asks_summary,
     ),
     Rule(
         "chat-utility",
