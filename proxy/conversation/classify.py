@@ -23,9 +23,21 @@ from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Kind, Message
 from openclaw_rl.shared.settings.turn_rules import TurnRule
 
+
+class TurnClass(msgspec.Struct, frozen=True):
+    """Main or side; `reason` is the name of the rule that decided."""
+
+    kind: Kind
+    reason: str
+
+
 FEEDBACK = "feedback-command"
 OWN = "rule:"
 """Prefix of the names of rules of the settings where they are given as a reason."""
+ASIDE = TurnClass("side", "aside")
+UNMARKED = ("openclaw-run", "tools", "chat")
+"""Rules that no sign of a utility call leaves."""
+_ASIDE = "asks for work on the conversation in a person's words, under another system text than the conversation's own"
 SEARCHED = 20_000
 """Characters of a text that the expressions of such rules are tried on: meanwhile other requests wait."""
 
@@ -116,13 +128,6 @@ class Rule(msgspec.Struct, frozen=True):
     description: str
     test: Callable[[Evidence], bool]
     kind: Kind = "side"
-
-
-class TurnClass(msgspec.Struct, frozen=True):
-    """Main or side; `reason` is the name of the rule that decided."""
-
-    kind: Kind
-    reason: str
 
 
 def _header(name: str, *values: str) -> Callable[[Evidence], bool]:
@@ -278,8 +283,16 @@ def classify(evidence: Evidence, own: Sequence[Rule] = ()) -> TurnClass:
     return TurnClass(rule.kind, rule.name)
 
 
+def may_be_aside(evidence: Evidence) -> bool:
+    """True for words that a person may say, and a program that asks for itself: the parent's frame tells (`ASIDE`)."""
+    text = evidence.last_text
+    return evidence.answered and (conversation_work.may_order(text) or prompts.asks_title("", [text[:1500]]))
+
+
 def describe(reason: str) -> str:
     """The description of the rule called `reason` ("" if there is none)."""
+    if reason == ASIDE.reason:
+        return _ASIDE
     if reason.startswith(OWN):
         return f"your rule {reason.removeprefix(OWN)!r} in the settings (classification_rules)"
     return next((rule.description for rule in RULES if rule.name == reason), "")

@@ -141,6 +141,12 @@ def orders_work(text: str) -> bool:
     return any(_is_order(sentence) for sentence in _sentences(ends)) and bool(_MARKS.search(text, 0, 12_000))
 
 
+def may_order(text: str) -> bool:
+    """An order of work on the conversation that a person may give as well."""
+    ends = _ends(text)
+    return _mentions(ends) and any(_is_order(sentence) for sentence in _sentences(ends))
+
+
 def plays_part(system: str, *, has_tools: bool) -> bool:
     """System text whose part is to work on the conversation. With tools it has to say more than its part: agents may
     summarise conversations among other things.
