@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from openclaw_rl.proxy.conversation.programs import languages
+
 _MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e)"
 _LABEL = r"(?:title|headline|subject line|slug|short name|thread name|topic label|tags?\b)"
 _TALK = (
@@ -143,6 +145,9 @@ _AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b
 
 def asks_title(system: str, instructions: Iterable[str]) -> bool:
     """A title, a name or a label of a conversation is wanted."""
+    instructions = list(instructions)
+    if any(languages.orders_title(text, quoted=True) for text in instructions):
+        return True
     if _mentions(system[:4000], *_LABELS, "new conversation topic", "new topic") and _TITLER.search(system[:4000]):
         return True
     for text in instructions:
@@ -163,6 +168,8 @@ def orders_label(text: str, *, quoted: bool) -> bool:
     for them too, in other words, or have them built.
     """
     ends = text if len(text) <= 3000 else f"{text[:1500]}\n{text[-1500:]}"
+    if languages.orders_title(text, quoted=quoted):
+        return True
     if not _mentions(ends, *_LABELS, *_TASKS):
         return False
     if asks_side_task([ends], text):

@@ -1,4 +1,4 @@
-"""Words that a person and a program may say are told apart by the system text of the conversation."""
+"""Tell words of a person from those of a program by the system text of the conversation."""
 
 from __future__ import annotations
 
