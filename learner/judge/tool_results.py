@@ -23,6 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from openclaw_rl.shared.records import NextState, Turn
+from openclaw_rl.shared.text_reading import reads_text
 
 _LONGEST = 20_000
 """Characters that are read at each end of a result, and at most of an object in print."""
@@ -214,6 +215,7 @@ def next_state_failed(turn: Turn, next_state: NextState) -> bool:
     return False
 
 
+@reads_text()
 def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
     """True if a result reports a failure; `call` is the canonical call that it answers, `None` if unknown."""
     verdict = _by_object(text.strip(), call, _DEPTH)

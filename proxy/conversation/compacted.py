@@ -7,6 +7,7 @@ import re
 from openclaw_rl.proxy.conversation.programs import languages
 from openclaw_rl.proxy.conversation.programs.claude_code import CONTINUED
 from openclaw_rl.proxy.conversation.programs.openclaw import COMPACTED
+from openclaw_rl.shared.text_reading import reads_text
 
 _READ = 600
 """Characters at both ends of a message where it says so."""
@@ -76,6 +77,7 @@ _LIKELY = _any(
 """People may write this too, but not before their own next message."""
 
 
+@reads_text(lambda read, text: read(text, last=True))
 def replaces_history(text: str, *, last: bool) -> bool:
     """True for a message that stands for a history. `last`: nothing that a person may have written comes after it."""
     if text.startswith((COMPACTED, CONTINUED)) or hands_over_summary(text):
@@ -86,6 +88,7 @@ def replaces_history(text: str, *, last: bool) -> bool:
     )
 
 
+@reads_text()
 def hands_over_summary(text: str) -> bool:
     """True if a program gives a summary in place of the history, and says so around it."""
     ends = text if len(text) <= 2 * _READ else f"{text[:_READ]}\n{text[-_READ:]}"

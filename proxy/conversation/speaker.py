@@ -27,6 +27,7 @@ from openclaw_rl.proxy.conversation.programs.program_text import is_notice, is_r
 from openclaw_rl.proxy.conversation.programs.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
+from openclaw_rl.shared.text_reading import reads_text
 
 Speaker = Literal["person", "environment", "context", "command", Program]
 
@@ -100,6 +101,7 @@ def opening_of(speech: Speech) -> OpeningWords | None:
     return OpeningWords(found[1].strip(), speech.text[found.end() :].strip())
 
 
+@reads_text(lambda read, text: read({"role": "user", "content": text}, OpeningWords("# Task:", text)))
 def read_user(message: Message, opening: OpeningWords | None = None) -> Speech:
     """The speech in a user message. `opening` is that of its conversation: a program that wrote the heading above the
     person's words there writes it again where more of them come, be it behind the output of a tool.

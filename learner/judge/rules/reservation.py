@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from openclaw_rl.shared.text_reading import reads_text
+
 _MARKER = re.compile(
     r"^(?:but |and )?(?:however|though|although|even though|yet|only|except(?: that)?|apart from the fact that)\b[,:]?"
     r"\s+"
@@ -31,11 +33,13 @@ def without_marker(clause: str) -> str:
     return clause[marker.end() :] if marker else clause
 
 
+@reads_text()
 def is_fault(words: str) -> bool:
     """True if the words name a thing, not the user's own, that is wrong or missing."""
     return _FAULT.match(words) is not None
 
 
+@reads_text()
 def is_exception(words: str) -> bool:
     """True if the words except a thing, named without a verb, from the praise before them."""
     return _EXCEPTION.match(words) is not None

@@ -35,6 +35,7 @@ from openclaw_rl.learner.judge.rules.form import READER
 from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
 from openclaw_rl.learner.judge.tool_results import next_state_failed
 from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.text_reading import reads_text
 
 VERSION = "rules-v8"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
@@ -77,7 +78,8 @@ _SUBJECT = re.compile(r" about | (?:lists?|tables?|essays?|paragraphs?|sentences
 
 _SHORT_WORD = re.compile(r"(?<![\w'/.-])(?:" + "|".join(map(re.escape, form.WORDS["spelled_out"])) + r")(?![\w'/-])")
 _ARE = re.compile(r"(?<![\w'-])r(?= (?:you|u)\b)|(?<=\bu )r\b|(?<=\byou )r\b")
-_DRAWN = re.compile(r"[a-z]*([a-z])\1{2,}[a-z]*")
+_LETTERS = re.compile(r"[a-z]{3,}")
+_DRAWN = re.compile(r"([a-z])\1{2,}")
 _DOUBLED = frozenset(["good", "too", "boo", "cool", "all", "well", "call", "tell", "sweet", "see", "need", "speed"])
 
 Meaning = Literal["wish", "blame", "praise", "doubt", "sigh", "task", "statement", "nothing"]
@@ -101,7 +103,7 @@ _CHOICE = re.compile(r"\b(?:languages?|formats?|styles?|tone|which|what|how (?:w
 _OFFER = re.compile(r"\b(?:i|you|me|we)\b.*\b(?:details?|steps?|explain|explanation|walk|go through|break|elaborate)\b")
 _LONGEST_REACTION = 60  # words; a longer message brings new work
 _WORK = re.compile(
-    r"```|(?im:^\W*(?:\w+(?:'s)? ){0,2}(?:problem|question|solution|homework|task|exercise|answer|text|code|essay"
+    r"```|(?im:^[^\w\n]*(?:\w+(?:'s)? ){0,2}(?:problem|question|solution|homework|task|exercise|answer|text|code|essay"
     r"|email)\W{0,3}:\s*\S)|:\s*\n|\d\s*[-+*/×÷x]\s*\d+\s*="
 )
 """New work in a message: code, "Problem: …", a colon and a new line, a calculation."""
@@ -121,7 +123,7 @@ class Heard(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, answer: str, message: str) -> Heard:
-        last = re.split(r"(?<=[.!?])\s+|\n", answer.rstrip())[-1].lower()
+        last = re.split(r"(?<=[.!?])\s+|\n", answer.rstrip())[-1][-_LONGEST_SENTENCE:].lower()
         asked = last.endswith("?")
         return cls(
             answer,
@@ -169,6 +171,7 @@ class RuleJudge:
         pass
 
 
+@reads_text(lambda read, text: (read(text, answer="Four."), read("No, shorter.", answer=text)))
 def read_message(text: str, *, answer: str = "") -> Reading:
     """The verdict of a user's message on `answer`, the text it reacts to."""
     message = strip_stamp(text)
@@ -235,11 +238,12 @@ def _outlasts(words: str, stage: Meaning, stated: str) -> bool:
     return about_form and (stage == "statement" or phrases.STANDING.search(words) is not None)
 
 
+@reads_text()
 def strip_stamp(text: str) -> str:
     """The message without a leading time stamp, quoted lines and code blocks."""
     text = phrases.TIME_STAMP.sub("", text)
     text = re.sub(r"```.*?(?:```|$)", " ", text, flags=re.DOTALL)
-    text = re.sub(r"(?m)^\s*>.*$", " ", text)
+    text = re.sub(r"(?m)^[^\S\n]*>.*$", " ", text)
     return text.replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').strip()
 
 
@@ -254,7 +258,7 @@ def _thumb(message: str) -> int:
 
 def _sentences(message: str) -> list[str]:
     """The first sentences of a message; a reaction stands at its beginning."""
-    parts = re.split(r"(?<=[.!?…])[\"')]*\s+|\n+|;\s+|(?<=:)\s+|\s+[–—-]\s+|\.{2,}\s*", message)
+    parts = re.split(r"(?<=[.!?…])[\"')]*\s+|\n+|;\s+|(?<=:)\s+|(?<![^\S\n])[^\S\n]+[–—-]\s+|\.{2,}\s*", message)
     said = [part for part in parts if re.search(r"\w|[^\x00-\x7f]", part)][:_OPENING_SENTENCES]
     return [part.strip()[:_LONGEST_SENTENCE] for part in said]
 
@@ -492,16 +496,17 @@ def _sentence_case(words: str) -> str:
     return trimmed if trimmed.endswith((".", "!", "?", "…")) else f"{trimmed}."
 
 
+@reads_text()
 def spelled_out(words: str) -> str:
     """The words with "u", "pls", "dont" and the like spelled out, and drawn-out letters ("nooo") shortened."""
     words = _ARE.sub("are", words)
     words = _SHORT_WORD.sub(lambda found: form.WORDS["spelled_out"][found[0]], words)
-    return _DRAWN.sub(_shortened, words)
+    return _LETTERS.sub(_shortened, words)
 
 
 def _shortened(found: re.Match[str]) -> str:
     word = found[0]
     if word.startswith("www"):
         return word
-    doubled = re.sub(r"([a-z])\1{2,}", r"\1\1", word)
-    return doubled if doubled in _DOUBLED else re.sub(r"([a-z])\1{2,}", r"\1", word)
+    doubled = _DRAWN.sub(r"\1\1", word)
+    return doubled if doubled in _DOUBLED else _DRAWN.sub(r"\1", word)

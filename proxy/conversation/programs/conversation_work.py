@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 from openclaw_rl.proxy.conversation.programs import languages
+from openclaw_rl.shared.text_reading import reads_text
 
 _OPENING, _ENDING = 900, 600
 """Characters at both ends of a text where an order stands."""
@@ -134,6 +135,7 @@ _CONTINUES = _any(
 )
 
 
+@reads_text()
 def orders_work(text: str) -> bool:
     """A message of the user's role in which a program orders work on the conversation."""
     ends = _ends(text)
@@ -146,6 +148,7 @@ def orders_work(text: str) -> bool:
     return any(_is_order(sentence) for sentence in _sentences(ends)) and bool(_MARKS.search(text, 0, 12_000))
 
 
+@reads_text()
 def may_order(text: str) -> bool:
     """An order of work on the conversation that a person may give as well."""
     ends = _ends(text)
@@ -154,6 +157,7 @@ def may_order(text: str) -> bool:
     return _mentions(ends) and any(_is_order(sentence) for sentence in _sentences(ends))
 
 
+@reads_text(lambda read, text: read(text, has_tools=False))
 def plays_part(system: str, *, has_tools: bool) -> bool:
     """System text whose part is to work on the conversation. With tools it has to say more than its part: agents may
     summarise conversations among other things.
@@ -171,6 +175,7 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
     return any(_is_order(sentence, _IDENTITY if place else _ORDER) for place, sentence in enumerate(first))
 
 
+@reads_text()
 def continues(text: str) -> bool:
     """A program has the agent continue, after a compaction or a cut-off answer. A person says "continue"."""
     return "continu" in text[:2000].lower() and len(text) > 40 and bool(_CONTINUES.search(text, 0, 2000))

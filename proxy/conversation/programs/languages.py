@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_rl.shared.text_reading import reads_text
+
 _OPENING, _ENDING = 900, 600
 _SENTENCE = re.compile(r"[.!?]\s|[。！？\n]")
 
@@ -123,6 +125,7 @@ class _Table(msgspec.Struct):
 LANGUAGES = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(), type=_Table).language
 
 
+@reads_text(lambda read, text: read(text, quoted=False))
 def orders_title(text: str, *, quoted: bool) -> bool:
     """A title of a conversation is ordered; of one that is not `quoted`, in words that only a program uses."""
     ends = _ends(text)
@@ -138,6 +141,7 @@ def orders_title(text: str, *, quoted: bool) -> bool:
     return False
 
 
+@reads_text(lambda read, text: (read(text), read(text, marked=False)))
 def orders_work(text: str, *, marked: bool = True) -> bool:
     """Work on the conversation is ordered. Not `marked`: in words that a person may use as well."""
     ends = _ends(text)
@@ -149,6 +153,7 @@ def orders_work(text: str, *, marked: bool = True) -> bool:
     return False
 
 
+@reads_text(lambda read, text: read(text, has_tools=False))
 def plays_part(system: str, *, has_tools: bool) -> bool:
     """A system text whose part is work on a conversation, or its title."""
     opening = system[:500]
@@ -163,12 +168,14 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
     return False
 
 
+@reads_text()
 def replaces_history(text: str) -> bool:
     """A summary stands for a history, and a program says so above it."""
     head = text[:300]
     return any(language.replaces.search(head) for language in _spoken(head))
 
 
+@reads_text()
 def is_result(text: str) -> bool:
     """A program gives a tool's output."""
     head = text[:80]

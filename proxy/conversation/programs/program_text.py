@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from openclaw_rl.proxy.conversation.programs import languages
+from openclaw_rl.shared.text_reading import reads_text
 
 
 def _beginning(*alternatives: str) -> re.Pattern[str]:
@@ -124,6 +125,7 @@ class ReadText(NamedTuple):
     changed: bool
 
 
+@reads_text()
 def own_words(text: str) -> ReadText:
     """The text without what a program put around the words."""
     words = text
@@ -142,6 +144,7 @@ def own_words(text: str) -> ReadText:
     return ReadText(text, False) if words == text else ReadText(words.strip(), True)
 
 
+@reads_text()
 def is_result(text: str) -> bool:
     """True if a program speaks in the user's role about what a call or an answer came to."""
     if _RESULT.match(text) or _MALFORMED.match(text) or languages.is_result(text):
@@ -153,6 +156,7 @@ def is_result(text: str) -> bool:
     )
 
 
+@reads_text()
 def is_notice(text: str) -> bool:
     """True if a program tells in the user's role what it did."""
     return bool(_NOTICE.match(text)) or languages.replaces_history(text)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 
 from openclaw_rl.proxy.conversation.programs import languages
+from openclaw_rl.shared.text_reading import reads_text
 
 _MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e)"
 _LABEL = r"(?:title|headline|subject line|slug|short name|thread name|topic label|tags?\b)"
@@ -143,6 +144,7 @@ _TASKS = ("tag", "follow", "search", "autocomplet", "emoji", "your task is")
 _AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b[^\n]{0,40}\bin under \d+ words\b")
 
 
+@reads_text(lambda read, text: read(text, [text]))
 def asks_title(system: str, instructions: Iterable[str]) -> bool:
     """A title, a name or a label of a conversation is wanted."""
     instructions = list(instructions)
@@ -163,6 +165,7 @@ def asks_title(system: str, instructions: Iterable[str]) -> bool:
     return False
 
 
+@reads_text(lambda read, text: read(text, quoted=False))
 def orders_label(text: str, *, quoted: bool) -> bool:
     """A program orders a title or tags of a conversation, which is `quoted` in the text or stands above it. People ask
     for them too, in other words, or have them built.
@@ -183,6 +186,7 @@ def orders_label(text: str, *, quoted: bool) -> bool:
     return quoted or bool(_FORMAL.search(found[0]) or _MANNER.search(ends))
 
 
+@reads_text(lambda read, text: (read(text, text, alone=True), read("", text, alone=False)))
 def asks_summary(system: str, last: str, *, alone: bool) -> bool:
     """A summary is wanted, of a conversation that is quoted (`alone`: there is no other user message) or above."""
     if _mentions(system[:1000], *_SUMMARIES) and _SUMMARY_SYSTEM.search(system[:1000]):
@@ -195,6 +199,7 @@ def asks_summary(system: str, last: str, *, alone: bool) -> bool:
     return alone and bool(_SUMMARY.search(last[:1000]) or _COMPACTION.search(ends)) and bool(_TRANSCRIPT.search(last))
 
 
+@reads_text()
 def asks_compaction(last: str) -> bool:
     """The program wants the conversation condensed. A person would not prescribe its markup, or forbid tools."""
     text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
@@ -203,11 +208,13 @@ def asks_compaction(last: str) -> bool:
     return bool(_BY_PROGRAM.search(text) and _COMPACTION.search(text))
 
 
+@reads_text()
 def hands_over(last: str) -> bool:
     """An agent takes over from one whose context is full, or is asked about that."""
     return bool(_HANDOFF.search(last[:400]))
 
 
+@reads_text(lambda read, text: read([text], text))
 def asks_side_task(instructions: Iterable[str], last: str) -> bool:
     """Tags, follow-ups, search queries or the like are wanted, of a conversation that is quoted."""
     if any(_mentions(text, *_TASKS) and _TASK.search(text) for text in instructions):
@@ -215,16 +222,19 @@ def asks_side_task(instructions: Iterable[str], last: str) -> bool:
     return bool(_TASK_HEAD.search(last[:40]) and _HISTORY.search(last))
 
 
+@reads_text(lambda read, text: read(text, text))
 def checks_command(system: str, last: str) -> bool:
     """A command that an agent wants to run is to be judged."""
     return _mentions(system[:4000], *_CHECKS) or _mentions(last[:4000], *_CHECKS)
 
 
+@reads_text(lambda read, text: read(text, text))
 def helps_tool(system: str, last: str) -> bool:
     """A tool asks the model itself: to read a page, to search."""
     return bool(_HELPER.search(last[:200]) or _HELPER.search(system[-400:]))
 
 
+@reads_text()
 def asks_commit_message(system: str) -> bool:
     """A commit message for a change is wanted."""
     return _mentions(system[:1500], "commit message") and bool(_COMMIT.search(system[:1500]))
@@ -239,6 +249,7 @@ def _mentions(text: str, *words: str) -> bool:
     return False
 
 
+@reads_text()
 def asks_recap(last: str) -> bool:
     """The program asks where things stand, for a person who was away."""
     return _mentions(last[:600], "stepped away", "recap") and bool(_AWAY.search(last[:600]))
