@@ -33,7 +33,7 @@ SUITES = {
     ("test_megatron_out_of_memory.py", 1): 5,
     ("test_megatron_out_of_memory.py", 2): 5,
     ("test_megatron_options.py", 1): 16,
-    ("test_megatron_options.py", 2): 11,
+    ("test_megatron_options.py", 2): 12,
     ("test_megatron_ranks.py", 1): 19,
     ("test_megatron_ranks.py", 2): 6,
 }
