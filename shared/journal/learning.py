@@ -1,5 +1,5 @@
 """Samples and versions: a sample is ready until a version that holds it is committed, and goes into one version at
-most.
+most; or until a step finds nothing in its batch that is left to learn.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.journal.turns import naming_row, read_turn, turn_row
-from openclaw_rl.shared.journal.views import LearningFigures, TurnReaction
+from openclaw_rl.shared.journal.views import LearningFigures, Lineage, TurnReaction
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
 from openclaw_rl.shared.records import PolicyVersion, Sample, Turn, VersionState, now
@@ -195,6 +195,15 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
         _change_state(connection, version.number, "candidate", version.state, version.guard)
 
 
+def mark_known(connection: Connection, sample_ids: Sequence[str]) -> None:
+    """Let ready samples wait no longer: a step found nothing left to learn from their batch. No version holds them, so
+    a later judgement makes a new sample of the turn.
+    """
+    connection.executemany(
+        "UPDATE samples SET state = 'known' WHERE sample_id = ? AND state = 'ready'", [(one,) for one in sample_ids]
+    )
+
+
 def set_version_state(
     connection: Connection, number: int, state: VersionState, guard: Mapping[str, Any] | None = None
 ) -> None:
@@ -232,6 +241,12 @@ def learning_figures(connection: Connection) -> LearningFigures:
     newest = connection.execute("SELECT number, state FROM versions ORDER BY number DESC LIMIT 1").fetchone()
     number, state = newest or (None, "")
     return LearningFigures(number, state, _live_number(connection), *vote_counts(connection))
+
+
+def lineage(connection: Connection) -> Lineage:
+    """See `Lineage`; of the base alone in a new journal."""
+    parents = {int(number): parent for number, parent in connection.execute("SELECT number, parent FROM versions")}
+    return Lineage(_live_number(connection) or 0, parents)
 
 
 def version(connection: Connection, number: int) -> PolicyVersion | None:

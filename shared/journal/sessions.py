@@ -50,6 +50,7 @@ FROM turns WHERE session = ? ORDER BY turns.id
 _STATES = (
     ("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", "trained"),
     ("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", "ready"),
+    ("SELECT 1 FROM samples WHERE turn = ? AND state = 'known'", "known"),
     ("SELECT 1 FROM quarantines WHERE turn = ?", "quarantined"),
     ("SELECT 1 FROM judge_queue WHERE turn = ?", "unjudged"),
     ("SELECT 1 FROM judgements WHERE turn = ?", "judged"),

@@ -270,16 +270,21 @@ def recent_hints(connection: Connection, limit: int) -> list[str]:
     return connection.column(query, limit)[::-1]
 
 
-def hint_mentions(connection: Connection, limit: int) -> list[tuple[int, str]]:
-    """The hints from people among the last `limit` judgements, each as often as it was given, with the judgement's
-    number, newest first.
+def hint_mentions(connection: Connection, numbers: Sequence[int]) -> list[tuple[int, str]]:
+    """The hints from people in the judgements with these numbers, with the number."""
+    marks = ",".join("?" * len(numbers))
+    query = f"SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id IN ({marks})"
+    return [(int(number), str(hint)) for number, hint in connection.execute(query, tuple(numbers))]
+
+
+def hints_after(connection: Connection, number: int, limit: int) -> list[tuple[int, str]]:
+    """The last `limit` mentions of hints from people in judgements after this one, each as often as it was given, with
+    the judgement's number; oldest first.
     """
     rows = connection.execute(
-        "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > (SELECT coalesce(max(id), 0) FROM "
-        "judgements) - ? ORDER BY id DESC",
-        (limit,),
-    )
-    return [(int(number), str(hint)) for number, hint in rows]
+        "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > ? ORDER BY id DESC LIMIT ?", (number, limit)
+    ).fetchall()
+    return [(int(number), str(hint)) for number, hint in rows[::-1]]
 
 
 def accepted_answers(connection: Connection, limit: int) -> list[tuple[int, str]]:

@@ -25,7 +25,7 @@ pytestmark = [
 SUITES = {
     ("test_megatron_trainer.py", 1): 36,
     ("test_megatron_trainer.py", 2): 72,
-    ("test_megatron_equality.py", 1): 21,
+    ("test_megatron_equality.py", 1): 22,
     ("test_megatron_equality.py", 2): 41,
     ("test_megatron_experts.py", 1): 6,
     ("test_megatron_experts.py", 2): 9,

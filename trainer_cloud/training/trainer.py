@@ -113,7 +113,8 @@ class CloudTrainer:
         except (TrainerError, asyncio.CancelledError):
             await self._drop()
             raise
-        self._step, self._unsaved = number, True
+        if report.updates:
+            self._step, self._unsaved = number, True
         return report
 
     async def save(self, path: str) -> Checkpoint:
@@ -195,7 +196,13 @@ class CloudTrainer:
         """
         plan = objective.plan(recipe.epochs)
         if not plan.updates:
-            return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
+            return {
+                **objective.metrics(),
+                **objective.drift((), ()),
+                "epochs": 0.0,
+                "updates": 0.0,
+                "gradient/norm": 0.0,
+            }
         probed = self._probe_tokens(objective)
         reserved: dict[Kind, int] = {
             "prefill": probed + plan.scored + plan.forward,
@@ -224,7 +231,7 @@ class CloudTrainer:
             updates = 0
             for _ in range(recipe.epochs):
                 passes = await asyncio.to_thread(objective.passes, now)
-                if not passes or (updates and objective.is_taught):
+                if not passes or (objective.is_taught if updates else objective.is_known):
                     break
                 updates += 1
                 trained = sum(_tokens(one.data) for one in passes)
@@ -237,9 +244,9 @@ class CloudTrainer:
                     await asyncio.to_thread(objective.passes, before)  # for the metrics
                 now = self._finite(updated.after)
         metrics = {**objective.metrics(), **objective.drift(before, now), **reported}
-        metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
-        if norms:
-            metrics["gradient/norm"] = sum(norms) / len(norms)
+        metrics |= {"epochs": float(updates), "updates": float(updates), "seconds/teacher": teaching}
+        if norms or not updates:
+            metrics["gradient/norm"] = sum(norms) / max(1, len(norms))
         return metrics
 
     def _probe_tokens(self, objective: CloudObjective) -> int:

@@ -26,6 +26,7 @@ from openclaw_rl.trainer_local.embedded.jobs import Queues, SamplingJob
 from openclaw_rl.trainer_local.embedded.prefix_cache import trim
 from openclaw_rl.trainer_local.embedded.sampling import sample
 from openclaw_rl.trainer_local.embedded.versions import LoadedVersions, Version
+from openclaw_rl.trainer_local.models.device import engine_threads
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +135,9 @@ class Scheduler:
         return counts
 
     def _run(self) -> None:
-        if self.versions.base.model.device.type == "cpu":
-            torch.set_num_threads(1)
+        model = self.versions.base.model
+        if model.device.type == "cpu":
+            torch.set_num_threads(engine_threads(int(model.config.get_text_config().hidden_size)))
         try:
             with torch.inference_mode():
                 while self._take_commands():
