@@ -248,7 +248,7 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-class Guard:
+class EngineGuard:
     """Refuses requests that do not come from this service: those of web pages, which carry an `Origin` or a body that
     is not called JSON (a page may send others anywhere), and with a `secret` those that do not know it (HTTP's basic
     authentication, as in the URL that the clients get). `/health` is open.
@@ -319,7 +319,7 @@ def create_app(engine: ServedEngine, *, incremental: bool = True, secret: str | 
 
     return Starlette(
         lifespan=lifespan,
-        middleware=[Middleware(Guard, secret=secret)],
+        middleware=[Middleware(EngineGuard, secret=secret)],
         routes=[
             Route("/generate", Generate(engine, incremental=incremental), methods=["POST"]),
             Route("/abort_request", abort, methods=["POST"]),
