@@ -41,6 +41,7 @@ class Terminal:
 
     def paste(self, words: str) -> None:
         """Paste words and enter them, for programs that draw only what changes on their screen."""
+        self.until(self._still, "a screen that does not change")
         before = len(self.shown)
         os.write(self._descriptor, _PASTE % words.encode())
         self.until(lambda: len(self.shown) > before, f"{words!r} as pasted")

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from tests.real.clients.client import SUBAGENT, UTILITY, Npm, Screen, Site
+from tests.real.clients.client import SUBAGENT, UTILITY, Npm, Screen, Site, recipe
 from tests.real.clients.tap import Exchange
 
-CONFIGURATION = """
-name: Local
-version: 1.0.0
-schema: v1
-models:
-  - name: RL policy
-    provider: openai
-    model: policy
-    apiBase: {url}
-    apiKey: {key}
-    roles: [chat, edit, apply]
+HELPER = """
   - name: helper
     provider: openai
     model: policy
@@ -25,6 +15,10 @@ models:
     chatOptions:
       baseSystemMessage: You are a careful helper.
 """
+OWN_PROMPTS = (
+    "Given the following... please reply with a title for the chat",
+    "Please provide a concise summary of our conversation so far",
+)
 
 
 class Continue(Screen):
@@ -36,13 +30,17 @@ class Continue(Screen):
     ready = "Askanything"
 
     def configure(self, site: Site) -> None:
-        """Write its configuration file."""
+        """Write its configuration file: the models that our command prints, and one for sub-agents."""
         (site.home / ".continue").mkdir()
-        (site.home / ".continue" / "config.yaml").write_text(CONFIGURATION.format(url=site.url, key=site.key))
+        models = recipe(site, "continue") + HELPER.format(url=site.url, key=site.key)
+        (site.home / ".continue" / "config.yaml").write_text("name: Local\nversion: 1.0.0\nschema: v1\n" + models)
 
     def command(self, site: Site) -> list[str]:
         """Without questions about tools."""
         return ["cn", "--config", str(site.home / ".continue" / "config.yaml"), "--auto", "--beta-subagent-tool"]
 
     def purpose(self, exchange: Exchange) -> str:
-        return ""
+        """Tell titles and compactions by their prompts, a sub-agent by its instructions."""
+        if exchange.newest.startswith(OWN_PROMPTS):
+            return UTILITY
+        return SUBAGENT if "You are a careful helper." in exchange.system else ""
