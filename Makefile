@@ -113,6 +113,7 @@ format: setup extension
 docs: setup
 	$(BIN)/python -m openclaw_rl.cli.docs.settings_page
 	$(BIN)/python -m openclaw_rl.cli.docs.gpu_page
+	$(BIN)/python -m openclaw_rl.cli.docs.start_pages
 	$(BIN)/python -m bench.learning.page
 	$(BIN)/python -m bench.real_model.page
 	$(BIN)/python -m bench.judge_page

@@ -44,7 +44,7 @@ from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement, NextState, Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
-from openclaw_rl.shared.settings.model_reference import read_model
+from openclaw_rl.shared.settings.model_reference import AUTO, read_model
 from openclaw_rl.shared.settings.named_models import SMOLLM2, find_named
 from openclaw_rl.shared.settings.settings import Settings
 
@@ -138,6 +138,8 @@ async def judges_of(name: str, options: argparse.Namespace) -> AsyncIterator[dic
     """The judge that `judge = name` makes; with `--likeliest` also the one that reads its engine's probabilities. A
     folder gets an engine. Raises `ConfigError`.
     """
+    if name == AUTO:
+        raise ConfigError(f"judge = {AUTO} depends on the policy, and there is none here: name a judge")
     model = read_model(name, "judge")
     asking = Settings(votes=options.votes, judge_concurrency=AT_ONCE, judge_max_tokens=options.max_tokens)
     if model.kind != "engine" or model.url:

@@ -63,9 +63,9 @@ COMMANDS = {
 }
 """The function of each command, as "module:function", and its help."""
 
-_TAKES_SETTINGS = ("serve", "doctor", "estimate")
+TAKES_SETTINGS = ("serve", "doctor", "estimate")
 _EPILOGS = dict.fromkeys(
-    _TAKES_SETTINGS,
+    TAKES_SETTINGS,
     "Every setting is also a flag. The most used ones are --port, --model, --backend, --method, --data and --config "
     "(the file of settings). openclaw-rl doctor lists and explains all settings.",
 ) | {
@@ -97,7 +97,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _name, (_, _help) in COMMANDS.items():
-    _free = {"allow_extra_args": True, "ignore_unknown_options": True} if _name in _TAKES_SETTINGS else {}
+    _free = {"allow_extra_args": True, "ignore_unknown_options": True} if _name in TAKES_SETTINGS else {}
     app.command(_name, cls=_Command, help=_help, epilog=_EPILOGS.get(_name), context_settings=_free)(lambda: None)
 
 

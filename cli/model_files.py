@@ -12,7 +12,7 @@ from pathlib import Path
 from openclaw_rl.cli.model_package import fetch
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
-from openclaw_rl.shared.settings.named_models import find_named
+from openclaw_rl.shared.settings.named_models import close_name, find_named
 from openclaw_rl.shared.settings.settings import Settings
 
 _WORDS = ("*.json", "*.jinja", "*.txt", "*.model")
@@ -68,6 +68,8 @@ def _print_progress(line: str) -> None:
 
 
 def _snapshot(model: str, files: Sequence[str], *, setting: str) -> str:
+    if close := close_name(model):
+        raise ConfigError(f"{setting} = {model!r} is no folder; did you mean {close}?")
     if not is_hub_name(model):
         raise ConfigError(f"{setting} = {model!r} is no folder; name a Hugging Face model folder, or one of the hub")
     try:

@@ -16,10 +16,10 @@ import msgspec
 
 from openclaw_rl.learner.guard.held_out import hold_back, set_aside
 from openclaw_rl.learner.hints import HintMemory
-from openclaw_rl.learner.judge.signals import version_lag
+from openclaw_rl.learner.judge.signals import stale, version_lag
 from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample
+from openclaw_rl.shared.records import Quarantine, Sample
 from openclaw_rl.shared.settings.settings import Settings
 
 WAITING_AT_MOST = 1024
@@ -48,14 +48,14 @@ class Batches:
         self._method = method
         self._looked = -1
 
-    async def next(self, live: PolicyVersion, *, news: bool) -> Batch | None:
+    async def next(self, *, news: bool) -> Batch | None:
         """The next batch; `None` if nothing has changed since the last call (`news`: something has)."""
         size = self._settings.learning.turns_a_step
         ready = await self._journal.ready_count()
         if ready == self._looked and not news:
             return None
         self._looked = -1  # try again after a failure
-        batch = await self._look(live, ready, size)
+        batch = await self._look(ready, size)
         if batch.waiting:
             self._looked = ready
             return batch
@@ -66,7 +66,7 @@ class Batches:
             return Batch(waiting="waiting for samples", detail=f"all {len(held_back)} were held back for the guard")
         return Batch(kept, batch.hints, held_back=held_back)
 
-    async def _look(self, live: PolicyVersion, ready: int, size: int) -> Batch:
+    async def _look(self, ready: int, size: int) -> Batch:
         """The next batch, samples to hold back included; or the reason for waiting."""
         if ready < size:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
@@ -80,7 +80,7 @@ class Batches:
         most = WAITING_AT_MOST
         while True:
             found = await self._journal.ready_samples(most)
-            fresh = await self._of_long_sessions(await self._without_stale(found, live))
+            fresh = await self._of_long_sessions(await self._without_stale(found))
             batch = await self._batch_of(fresh, remembered, size, full=len(found) == most)
             if not batch.waiting or len(found) < most:
                 return batch
@@ -111,13 +111,12 @@ class Batches:
         answered = await self._journal.next_state(sample.turn_id) if sample.turn_id else None
         return answered is not None and answered.role == "user"
 
-    async def _without_stale(self, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
+    async def _without_stale(self, samples: Sequence[Sample]) -> list[Sample]:
         fresh = []
-        limit = self._settings.learning.max_version_lag
+        lineage = await self._journal.lineage()
         for sample in samples:
-            lag = version_lag(sample, live.number)
-            if lag > limit and sample.turn_id is not None:
-                reason = f"stale: sampled {lag} versions ago, more than max_version_lag = {limit}"
+            reason = stale(version_lag(sample, lineage), self._settings.learning.max_version_lag)
+            if reason and sample.turn_id is not None:
                 await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
             else:
                 fresh.append(sample)

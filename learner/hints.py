@@ -2,9 +2,10 @@
 
 A judge can be wrong, and people change their minds. That shows in the answers accepted after a hint: does the base find
 them likelier with the hint than with a request about something else, or less likely? With a small chat model any
-request makes answers that were given without it less likely, the accepted ones too. Over the last reactions a hint has
-a vote each time it was said, and a vote or a part of one for or against it by each accepted answer. A hint with more
-votes against than for it is taught on its own turns alone, until it is said again as often.
+request makes answers that were given without it less likely, the accepted ones too. So every hint has a balance, at
+most `MOST` on either side of 0: each time it is said adds 1, each accepted answer adds or takes at most 1. Below 0 the
+hint has fallen, and is taught on its own turns alone until its balance is back at 0. The journal keeps the balances: a
+hint that fell stays fallen, however long ago it was said, and after a restart.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ import logging
 import re
 from collections.abc import Sequence
 
-import cachetools
 import msgspec
 
-from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
+from openclaw_rl.learner.rollouts.rehearsal import PromptBudget, hinted_prompts
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.journal import AsyncJournal
@@ -29,21 +29,51 @@ from openclaw_rl.shared.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 WINDOW = 64
-"""Number of judgements to look back on."""
-ASKED = 8
-"""Number of accepted answers, the newest, that vote on a hint."""
+"""Number of judgements to look back on for accepted answers."""
+MENTIONS = 512
+"""Number of mentions, the newest, that are counted at a time."""
+MOST = 8.0
+"""The largest balance of a hint, for it and against it: so a change of mind takes at most this many answers."""
 CLEAR = 4.0
 """Nats (of a whole answer) that a hint must change for a whole vote; less is a part of one. Answers of a small chat
 model differ by about as much among each other (`bench.real_model.hint_effects`).
 """
 UNRELATED = "Please call me Sam from now on."
 """The request about something else."""
-_KEPT = 4096
+BALANCES = "hint balances"
+"""The control of the journal that holds the balances: judgements by their numbers, no text."""
 SAME = 0.75
 """Share of words in common (Jaccard) from which two hints are one."""
 _POLITE = re.compile(
-    "a|all|an|and|any|at|for|i|in|is|it|me|of|oh|ok|okay|on|or|please|pls|just|that|the|this|to|with|you|your"
+    "a|all|an|and|any|at|be|ca|can|could|do|does|for|i|in|is|it|me|of|oh|ok|okay|on|or|please|pls|just|that|the|this|to|"
+    "will|with|wo|would|you|your"
 )
+_NOT = frozenset(
+    [
+        *("not", "no", "never", "none", "nothing", "neither", "nor", "without", "avoid", "stop", "except", "unless"),
+        *("instead", "less", "fewer", "too", "nicht", "kein", "keine", "keinen", "nie", "ohne", "ne", "pas", "sans"),
+        *("jamais", "sin", "nunca", "não", "nem", "sem", "non", "mai", "senza", "niet", "geen", "nooit", "zonder"),
+        *("не", "нет", "без"),
+    ]
+)
+"""Words that turn a wish into another one."""
+
+
+class HintBalance(msgspec.Struct, array_like=True):
+    """A hint, as the judgements that said it first and last, with its balance; `text` is its newest wording."""
+
+    first: int
+    last: int
+    balance: float
+    text: str = ""
+
+
+class _Balances(msgspec.Struct):
+    """All hints, the oldest first, and the last judgements that were counted: as mentions, and as acceptances."""
+
+    hints: list[HintBalance] = []
+    mentions: int = 0
+    accepted: int = 0
 
 
 class HintMemory:
@@ -54,75 +84,97 @@ class HintMemory:
         self._engine = engine
         self._prompter = prompter
         self._settings = settings
-        self._effects = cachetools.LRUCache[tuple[str, str], float](_KEPT)
-        self._unrelated = cachetools.LRUCache[str, float](_KEPT)
+        self._balances: _Balances | None = None
 
     async def standing(self) -> list[str]:
-        """The newest distinct hints that stand; all known ones if the engine cannot score, or has dropped the
-        base.
+        """The newest distinct hints that have not fallen; all known ones if the engine cannot score, or has dropped
+        the base.
         """
+        found = self._balances = self._balances or await self._read()
+        before = msgspec.json.encode(found)
         limit = self._settings.learning.max_hints
-        known = distinct(await self._journal.recent_hints(8 * limit), 2 * limit)
-        mentions = await self._journal.hint_mentions(WINDOW)
-        accepted = await self._journal.accepted_answers(WINDOW)
-        if not accepted or not mentions:
-            return known[-limit:]
         try:
-            return [hint for hint in known if await self._stands(hint, mentions, accepted)][-limit:]
+            await self._count_mentions(found, 2 * limit)
+            await self._count_accepted(found)
         except EngineError as error:
             if error.status not in (404, 501):
                 raise
             log.info("remembered hints are not held against accepted answers: %s", error)
-            return known[-limit:]
+            return [hint.text for hint in found.hints][-limit:]
+        finally:
+            if msgspec.json.encode(found) != before:
+                await self._journal.set_control(BALANCES, _without_texts(found))
+        return [hint.text for hint in found.hints if hint.balance >= 0][-limit:]
 
-    async def _stands(
-        self, hint: str, mentions: Sequence[tuple[int, str]], accepted: Sequence[tuple[int, str]]
-    ) -> bool:
-        said = [number for number, text in mentions if same(text, hint)]
-        if not said:
-            return True
-        later = [turn_id for number, turn_id in accepted if number > min(said)][:ASKED]
-        balance = float(len(said))
-        for turn_id in later:
-            effect = await self._effect(hint, turn_id)
-            balance += max(-1.0, min(1.0, effect / CLEAR))
-        return balance >= 0
+    async def _read(self) -> _Balances:
+        """The balances of the journal, without the hints of sessions that were forgotten."""
+        stored = await self._journal.get_control(BALANCES)
+        if not stored:
+            return _Balances()
+        found = msgspec.json.decode(stored, type=_Balances)
+        texts = dict(await self._journal.hint_mentions([hint.last for hint in found.hints]))
+        found.hints = [
+            msgspec.structs.replace(hint, text=texts[hint.last]) for hint in found.hints if hint.last in texts
+        ]
+        return found
 
-    async def _effect(self, hint: str, turn_id: str) -> float:
-        """log base(answer | hint) − log base(answer | unrelated request), summed over the answer's tokens; 0 if the
-        turn is gone or too long.
+    async def _count_mentions(self, found: _Balances, limit: int) -> None:
+        """Add each mention since the last look; the newest `limit` hints stay."""
+        for number, text in await self._journal.hints_after(found.mentions, MENTIONS):
+            known = next((hint for hint in found.hints if same(hint.text, text)), None)
+            if known is None:
+                known = HintBalance(number, number, 0.0)
+            else:
+                found.hints.remove(known)
+            known.last, known.text = number, text
+            known.balance = _bounded(known.balance + 1.0)
+            found.hints.append(known)
+            found.mentions = number
+        del found.hints[:-limit]
+
+    async def _count_accepted(self, found: _Balances) -> None:
+        """Let the answers that were accepted since the last look vote, the oldest first. Prompts that cost more than
+        `max_sample_tokens` together (see `PromptBudget`) wait for the next look.
         """
-        key = (hint, turn_id)
-        if key not in self._effects:
-            self._effects[key] = await self._measure(hint, turn_id)
-        return self._effects[key]
+        left = PromptBudget(self._settings.learning.max_sample_tokens)
+        first = True
+        for number, turn_id in (await self._journal.accepted_answers(WINDOW))[::-1]:
+            if number <= found.accepted:
+                continue
+            asked = [hint for hint in found.hints if hint.first < number]
+            turn = await self._journal.turn(turn_id) if asked else None
+            if turn is not None:
+                shown = await self._first_asked(turn)
+                if not left.afford(shown.prompt_ids) and not first:
+                    return
+                first = False
+                effects = await self._effects([hint.text for hint in asked], turn, shown)
+                for hint, effect in zip(asked, effects, strict=True):
+                    hint.balance = _bounded(hint.balance + max(-1.0, min(1.0, effect / CLEAR)))
+            found.accepted = number
 
-    async def _measure(self, hint: str, turn_id: str) -> float:
-        turn = await self._journal.turn(turn_id)
-        if turn is None:
-            return 0.0
-        asked = await self._first_asked(turn)
-        if misplaced(asked):
-            return 0.0
+    async def _effects(self, hints: Sequence[str], turn: Turn, asked: Turn) -> list[float]:
+        """For each hint log base(answer | hint) − log base(answer | unrelated request), summed over the answer's
+        tokens; 0 if it cannot be asked. `asked` is the turn whose prompt the answer of `turn` belongs to.
+        """
+        nothing = [0.0] * len(hints)
         images = images_of(asked)
-        if images and (asked is not turn or holds_placeholder(turn.response_ids, asked.prompt_ids, images)):
-            return 0.0
-        if ASKED * len(asked.prompt_ids) > self._settings.learning.max_sample_tokens:
-            return 0.0
-        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, asked, [hint, UNRELATED])
+        if misplaced(asked) or (
+            images and (asked is not turn or holds_placeholder(turn.response_ids, asked.prompt_ids, images))
+        ):
+            return nothing
+        prompts = await asyncio.to_thread(hinted_prompts, self._prompter, asked, [UNRELATED, *hints])
         if not prompts:
-            return 0.0
+            return nothing
         answer = msgspec.structs.replace(asked, response_ids=turn.response_ids)
         try:
-            unrelated = self._unrelated.get(turn_id)
-            if unrelated is None:
-                unrelated = self._unrelated[turn_id] = await self._logprob(answer, prompts[1])
-            return await self._logprob(answer, prompts[0]) - unrelated
+            unrelated, *under = [await self._logprob(answer, prompt) for prompt in prompts]
         except EngineError as error:
             if error.status != 400:
                 raise
-            log.info("a hint is not held against turn %s: %s", turn_id, error)
-            return 0.0
+            log.info("no hint is held against turn %s: %s", turn.turn_id, error)
+            return nothing
+        return [value - unrelated for value in under]
 
     async def _first_asked(self, turn: Turn) -> Turn:
         """The turn of the first try, for an accepted second one. Its prompt holds no complaint yet; after a complaint
@@ -142,17 +194,30 @@ class HintMemory:
         return float(sum(scores.logprobs))
 
 
+def _bounded(balance: float) -> float:
+    return max(-MOST, min(MOST, balance))
+
+
+def _without_texts(balances: _Balances) -> str:
+    hints = [msgspec.structs.replace(hint, text="") for hint in balances.hints]
+    return msgspec.json.encode(msgspec.structs.replace(balances, hints=hints)).decode()
+
+
 def key(hint: str) -> frozenset[str]:
     """The words that carry a hint's meaning, in lower case, without polite and short ones."""
-    words = re.findall(r"[\w']+|\*\*", hint.lower().replace("’", "'"))
+    text = re.sub(r"n't\b|(?<=\bdo)nt\b|(?<=\bcan)not\b", " not", hint.lower().replace("’", "'"))
+    words = re.findall(r"[\w']+|\*\*", text)
     return frozenset(word for word in words if not _POLITE.fullmatch(word)) or frozenset(words)
 
 
 def same(first: str, second: str) -> bool:
-    """True for near-duplicates."""
+    """True for near-duplicates: most words in common, and one only adds to the other, but no negation. Where each has
+    a word of its own (another number, another thing), they are two wishes.
+    """
     one, two = key(first), key(second)
     union = one | two
-    return not union or len(one & two) >= SAME * len(union)
+    added = one ^ two
+    return len(one & two) >= SAME * len(union) and (one <= two or two <= one) and added.isdisjoint(_NOT)
 
 
 def distinct(hints: Sequence[str], limit: int) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from openclaw_rl.learner.batch import Batch, Batches
-from openclaw_rl.learner.fitting import MEMORY, fitting_step
+from openclaw_rl.learner.fitting import LENGTH, MEMORY, fitting_step, within_limit
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory, with_own
@@ -130,7 +130,7 @@ class Learner:
             return False
         news = self._wake.is_set()
         self._wake.clear()
-        batch = await self._batches.next(live, news=news)
+        batch = await self._batches.next(news=news)
         if batch is None:
             return False
         if batch.waiting:
@@ -162,10 +162,13 @@ class Learner:
             found = (prepared, verdict, await self._rollouts_for(batch, samples, live))
             self._prepared = found
         _, verdict, rollouts = found
+        longest = self._settings.learning.max_sample_tokens
+        (samples, note), (rollouts, other) = (within_limit(made, longest) for made in (samples, rollouts))
+        self._progress.note(LENGTH, "; ".join(filter(None, [note, other])))
         if self._teacher is not None:
             self._progress.now("asking the teacher", self._teacher.title)
             samples, rollouts = await self._teacher.teach(samples), await self._teacher.teach(rollouts)
-        figures = await step_figures(self._journal, batch.samples, samples, rollouts, live.number)
+        figures = await step_figures(self._journal, batch.samples, samples, rollouts)
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )
@@ -187,10 +190,13 @@ class Learner:
             await self._failed(batch, error, live)
             return
         candidate: Candidate | None = None
+        if not report.updates:
+            await self._known(batch, sample_ids)
+            return
         try:
             verdict = verdict.and_then(examine(report, max_kl=self._settings.guard.max_kl))
             if verdict.passed:
-                candidate = await self._versions.save()
+                candidate = await self._versions.save(live, sample_ids)
                 self._guard.forget(candidate.number)
                 verdict = verdict.and_then(await self._probed(candidate, live, turns))
             if await self._versions.chosen_another(live):
@@ -254,6 +260,13 @@ class Learner:
         sample_ids = [sample.sample_id for sample in batch.samples]
         await self._versions.reject(sample_ids, report, verdict, live, candidate)
         await set_aside(self._journal, batch.held_back, f"its batch was rejected: {verdict.reason}")
+
+    async def _known(self, batch: Batch, sample_ids: Sequence[str]) -> None:
+        """End a batch that has nothing left to teach; there is no version of it."""
+        self._prepared = None
+        await self._journal.mark_known(sample_ids)
+        await set_aside(self._journal, batch.held_back)
+        log.info("%d turns taught nothing that the policy does not do already", len(sample_ids))
 
     async def _rollouts_for(self, batch: Batch, samples: Sequence[Sample], live: PolicyVersion) -> list[Sample]:
         # The second try of a batch goes without custom rollouts: they may have made the step fail.

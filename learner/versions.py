@@ -20,7 +20,8 @@ import msgspec
 
 from openclaw_rl.learner.guard.guard import GuardVerdict
 from openclaw_rl.learner.progress import Progress
-from openclaw_rl.shared.engine.protocol import Engine
+from openclaw_rl.shared.checkpoints import SERVED, damage, nearest_intact, seal, sealed_digest
+from openclaw_rl.shared.engine.protocol import Engine, EngineInfo
 from openclaw_rl.shared.errors import ConfigError, EngineError, JournalError, TrainerError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import PolicyVersion
@@ -29,17 +30,21 @@ from openclaw_rl.shared.trainer import Checkpoint, StepReport, Trainer
 
 log = logging.getLogger(__name__)
 
-SERVED = "served"
-"""The part of a checkpoint that engines load."""
-
 _RETRY = 1.0
 _LONGEST_RETRY = 10.0
+DAMAGED = "checkpoint"
+"""What the note on a damaged checkpoint in the learner's status is about."""
 
 
 def checkpoint_of(version: PolicyVersion) -> Checkpoint:
     """The place of a version's weights."""
     step = int(version.metrics.get("step", version.number))
     return Checkpoint(path=version.checkpoint, served=str(Path(version.checkpoint) / SERVED), step=step)
+
+
+def damage_of(version: PolicyVersion) -> str:
+    """Damage of a version's checkpoint; "" for none, and for the base."""
+    return damage(Path(version.checkpoint)) if version.checkpoint else ""
 
 
 def check_resume(settings: Settings) -> Path:
@@ -75,6 +80,7 @@ class Versions:
         self._progress = progress
         self._folder = settings.checkpoints_path
         self._weights = asyncio.Lock()
+        self._digest: tuple[int | None, str] = (None, "")  # of the sealed weights of this version
         self.current: int | None = None
 
     async def start(self) -> None:
@@ -102,6 +108,8 @@ class Versions:
 
     async def _resume(self, source: Path) -> None:
         """Commit a copy of a checkpoint of other training as version 1, made from no samples."""
+        if fault := await asyncio.to_thread(damage, source):
+            raise ConfigError(f"resume = {str(source)!r} cannot be continued from: {fault}")
         if self._trainer is not None:
             try:
                 await self._trainer.restore(str(source))
@@ -125,11 +133,30 @@ class Versions:
     async def follow(self) -> PolicyVersion:
         """Bring the trainer's weights to the live version, if they are not."""
         live = await self._live()
-        if self._trainer is not None and self.current != live.number:
+        if self.current != live.number:
+            live = await self._intact(live)
+        if self._trainer is None:
+            self.current = live.number
+        elif self.current != live.number:
             await self._trainer.restore(live.checkpoint or None)
             self.current = live.number
             log.info("trainer restored to version %d", live.number)
         return live
+
+    async def _intact(self, live: PolicyVersion) -> PolicyVersion:
+        """The live version; its nearest intact ancestor takes over where its checkpoint is damaged. It is read whole
+        where its weights are to be restored or loaded, not while they are at work.
+        """
+        versions = {version.number: version for version in await self._journal.versions()}
+        intact, fault = await asyncio.to_thread(nearest_intact, versions, live.number)
+        if not fault:
+            return live
+        note = f"{fault}. Version {intact.number} is live instead"
+        log.error("%s", note)
+        self._progress.note(DAMAGED, note)
+        await self._journal.set_version_state(live.number, "retired", {**live.guard, "damaged": fault})
+        await self._journal.set_version_state(intact.number, "live")
+        return intact
 
     async def undo(self, candidate: Candidate | None = None) -> None:
         """Take the trainer back to the live version after a step that does not count, and remove what it wrote."""
@@ -138,12 +165,22 @@ class Versions:
         self.current = None
         await self.follow()
 
-    async def save(self) -> Candidate:
-        """Write the trainer's weights as the next version, not yet in the journal. Raises `TrainerError`."""
+    async def save(self, parent: PolicyVersion, sample_ids: Sequence[str]) -> Candidate:
+        """Write the trainer's weights as the next version, sealed, not yet in the journal. Raises `TrainerError`."""
         assert self._trainer is not None, "only a learner with a trainer makes versions"
         number = await self._journal.next_version_number()
         self._progress.now("saving", f"version {number}")
-        return Candidate(number=number, checkpoint=await self._trainer.save(str(self._folder / str(number))))
+        checkpoint = await self._trainer.save(str(self._folder / str(number)))
+        folder = Path(checkpoint.path)
+        if folder.is_dir():
+            try:
+                await asyncio.to_thread(seal, folder, parent=parent.number, sample_ids=sample_ids)
+            except OSError as error:
+                await self._remove(folder)
+                raise TrainerError(
+                    f"{folder} cannot be sealed: {error}. Check the space and the rights there"
+                ) from error
+        return Candidate(number=number, checkpoint=checkpoint)
 
     async def show(self, candidate: Candidate) -> None:
         """Let the engine have a candidate next to the live version, so that it can be probed. Raises `EngineError`."""
@@ -219,6 +256,8 @@ class Versions:
             try:
                 async with self._weights:
                     if (await self._live()).number in (version.parent, version.number):
+                        if fault := await asyncio.to_thread(damage_of, version):
+                            raise EngineError(fault, status=400)
                         await self._load(version)
                     if await self._journal.make_live(version.number):
                         return
@@ -243,11 +282,24 @@ class Versions:
         """Load the journal's live version into the engine, if it serves another (it came back, or was changed)."""
         async with self._weights:
             live = await self._journal.live_version()
-            if live is None or (await self._engine.info()).live == live.number:
+            if live is None or self._serves(await self._engine.info(), live):
                 return False
+            live = await self._intact(live)
             await self._load(live)
             log.info("the engine serves version %d again", live.number)
             return True
+
+    def _serves(self, info: EngineInfo, live: PolicyVersion) -> bool:
+        """True if the engine serves this version, with the weights that the checkpoint was sealed with where it says
+        which ones it loaded.
+        """
+        if info.live != live.number:
+            return False
+        if not info.digest or not live.checkpoint:
+            return True
+        if self._digest[0] != live.number:
+            self._digest = (live.number, sealed_digest(Path(live.checkpoint)))
+        return self._digest[1] in ("", info.digest)
 
     async def _load(self, version: PolicyVersion) -> None:
         if version.number == 0:

@@ -13,6 +13,7 @@
     ├── EngineError            the engine failed or cannot be reached
     │   └── ContextLengthExceeded
     ├── JournalError           the journal cannot be read or written
+    │   └── DamagedRecord      one stored record is not what was written; the others can be read
     ├── TrainerError           a step, a checkpoint or a publish failed
     │   ├── TrainerAway        what trains cannot be had now: the batch waits
     │   └── TrainerOutOfMemory a step does not fit in the device's memory: answers are cut, turns named
@@ -154,6 +155,14 @@ class ContextLengthExceeded(EngineError):
 
 class JournalError(OpenClawRLError):
     """The journal cannot be opened, read or written; the message names the file or URL."""
+
+
+class DamagedRecord(JournalError):
+    """A stored record is not what was written. `row` is the row of its turn, where one is known."""
+
+    def __init__(self, message: str, *, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
 
 
 class TrainerError(OpenClawRLError):

@@ -167,13 +167,18 @@ class Recipe(BaseModel):
 
 
 class StepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a step. `metrics` has at least `loss/total`, `gradient/norm`, `learning_rate`, `tokens`, `seconds`;
-    all finite or the step raised `TrainerError` and changed nothing.
+    """The result of a step. `metrics` has at least `loss/total`, `gradient/norm`, `learning_rate`, `tokens`, `seconds`
+    and `updates`; all finite or the step raised `TrainerError` and changed nothing.
     """
 
     step: int
     sample_ids: Sequence[str]
     metrics: Mapping[str, float]
+
+    @property
+    def updates(self) -> int:
+        """The number of optimizer steps. 0: nothing was left to learn, and the trainer is as it was before."""
+        return int(self.metrics.get("updates", 1.0))
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from typer.main import get_command
 
-from openclaw_rl.cli.main import app
-from openclaw_rl.shared.settings.settings import SETTINGS
+from openclaw_rl.cli.main import TAKES_SETTINGS, app
+from openclaw_rl.shared.settings.settings import SETTINGS, flag_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "README.zh-CN.md", ROOT / "SKILL.md", *(ROOT / "docs").glob("*.md")])
-STARTS = sorted([ROOT / "SKILL.md", ROOT / "docs" / "troubleshooting.md", *(ROOT / "docs").glob("start-*.md")])
+OTHERS = [
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / folder / "README.md" for folder in ("integrations/litellm", "openclaw-extension")),
+]
+STARTS = [page for page in PAGES if page.name.startswith(("SKILL", "troubleshooting", "start-"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 LANGUAGES = {"README.md", "README.zh-CN.md"}
 """Each README links to the other."""
@@ -47,24 +53,41 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-@pytest.mark.parametrize("page", STARTS, ids=lambda page: page.name)
-def test_commands_and_flags_exist(page: Path) -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    common = {"--help", "--config"} | {f"--{name.replace('_', '-')}" for name in SETTINGS}
+def code(page: Path) -> str:
+    """Blocks of code and spans of a page, a command a line."""
     text = page.read_text("utf-8")
     spans = [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", prose(text))]
-    calls = re.findall(
-        r"^(?:\S*/)?openclaw-rl +([a-z][a-z-]*)([^#\n|]*)",
-        "\n".join([*fenced(text), *spans]).replace("\\\n", " "),
-        re.MULTILINE,
-    )
-    assert calls
-    for command, rest in calls:
+    return "\n".join([*fenced(text), *spans]).replace("\\\n", " ")
+
+
+def calls(page: Path) -> list[tuple[str, str]]:
+    """The commands of ours on a page, with what follows; `make run ARGS=…` is `serve`."""
+    text = code(page)
+    served = re.findall(r"^ *make (?:run|(demo)) ARGS=\"([^\"]*)\"", text, re.MULTILINE)
+    found = re.findall(r"^ *(?:\S*/)?openclaw-rl +([a-z][a-z-]*)([^#\n|]*)", text, re.MULTILINE)
+    return [*found, *((name or "serve", rest) for name, rest in served)]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_commands_and_flags_exist(page: Path) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    types = {flag_of(name): one.field.annotation for name, one in SETTINGS.items()}
+    switches = {flag for flag, kind in types.items() if kind is bool or bool in get_args(kind)}
+    settings = {"--config", *(f"--{flag}" for flag in types), *(f"--no-{flag}" for flag in switches)}
+    assert calls(page) or page not in STARTS
+    for command, rest in calls(page):
         assert command in commands, command
         loaded = commands[command].make_context(command, [], resilient_parsing=True).command
         own = {flag for option in loaded.params for flag in (*option.opts, *option.secondary_opts)}
+        known = own | {"--help"} | (settings if command in TAKES_SETTINGS else set())
         for flag in re.findall(r"(?<!\S)--[a-z-]+", rest):
-            assert flag in own | common, flag
+            assert flag in known, f"{command} {flag}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: f"{page.parent.name}/{page.name}")
+def test_programs_exist(page: Path) -> None:
+    for module in re.findall(r"python -m ((?:bench|openclaw_rl)(?:\.[a-z_]+)+)", page.read_text("utf-8")):
+        assert find_spec(module) is not None, module
 
 
 def test_the_translation_has_the_same_parts() -> None:

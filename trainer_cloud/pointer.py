@@ -8,11 +8,10 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_rl.shared.checkpoints import META, SERVED, seal, unsealed
 from openclaw_rl.shared.files import atomic_folder, read_json, write_json
 
 FILE = "cloud.json"
-META = "meta.json"
-SERVED = "served"
 FORMAT = 1
 
 
@@ -44,9 +43,13 @@ class Pointer(msgspec.Struct, frozen=True):
             self.rewrite_checkpoint(folder)
 
     def rewrite_checkpoint(self, folder: Path) -> None:
-        """Write other paths into a checkpoint; the file that counts comes last."""
-        write_json(folder / META, {**(read_json(folder / META) or {}), **msgspec.structs.asdict(self)})
+        """Write other paths into a checkpoint; the file that counts comes last, and the seal after it."""
+        before = read_json(folder / META) or {}
+        meta = {**unsealed(before), **msgspec.structs.asdict(self)}
+        write_json(folder / META, meta)
         self.write(folder / SERVED)
+        if meta != before and "sample_ids" in before:
+            seal(folder, parent=before["parent"], sample_ids=before["sample_ids"])
 
 
 def read(folder: Path, *, provider: str, model: str) -> Pointer:

@@ -27,10 +27,11 @@ from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, Recipe, StepReport
-from openclaw_rl.trainer_local.models.device import available_cores, choose_device, cpu_threads
+from openclaw_rl.trainer_local.models.device import choose_device, cpu_threads, step_threads
 from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.models.weights import Weights
+from openclaw_rl.trainer_local.placement.compiler import why_no_compiler
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
@@ -55,8 +56,6 @@ ACTIVATION_BYTES = 80
 """Activations that a layer of a transformer keeps for each token, by its hidden size, in float32: a round figure
 (`placement.memory.SAVED` has exact ones in bfloat16).
 """
-WIDE = 512
-"""Hidden size from which more than one thread makes a step on a CPU faster."""
 
 Result = TypeVar("Result")
 
@@ -76,7 +75,8 @@ class TransformersTrainer:
         self._settings = settings
         self._device = choose_device(settings.engine.device)
         chosen = dtype or (torch.float32 if self._device.type == "cpu" else torch.bfloat16)
-        limit = first_limit(settings, "transformers", self._device, layers=1)  # all of them, or none
+        # All of the layers recompute, or none.
+        limit = first_limit(settings, "transformers", self._device, layers=1, compiled=not why_no_compiler())
         with random_state(self._device, settings.learning.seed):
             self._weights = Weights(settings, self._device, chosen)
             self._random_state: Mapping[str, Tensor] = read_random_state(self._device)
@@ -84,7 +84,7 @@ class TransformersTrainer:
         self._share = sharing if settings.learning.merge_prefixes else min(sharing, Sharing.ROWS)
         self._sight = Sight.from_model(self._weights.plain, settings.engine.model)
         self._config = self._weights.plain.config.get_text_config()
-        self._cpu_threads = available_cores() if int(self._config.hidden_size) >= WIDE else 1
+        self._cpu_threads = step_threads(int(self._config.hidden_size))
         recompute = settings.learning.recompute
         self._recomputed = recomputed_layers(self._weights.plain, needed=recompute is True) if recompute else []
         self._limit = limit if self._recomputed else MemoryLimit()
@@ -182,6 +182,8 @@ class TransformersTrainer:
                 with random_state(self._device, self._random_state):
                     report = train(_Learning(self, recipe, weights), samples, recipe, self._step + 1)
                     drawn = read_random_state(self._device)
+                if not report.updates:
+                    return report
                 average = self._average
                 if recipe.teacher == "ema" or average is not None:
                     average = moving_average(average or weights, self._weights.masters, recipe.ema_decay)

@@ -8,13 +8,14 @@ from typing import Any
 
 from bench.pages import Section, result, table
 from bench.real_model import report
-from bench.real_model.cell import STOPS
+from bench.real_model.cell import PUBLISHED, STOPS
 from openclaw_rl.evaluation.statistics import Interval
 
 _HEAD = """
 ## Measured on a real model
 
-`{command}` ({date}; {model}; means ± 95 % intervals over {seeds}). Three simulated people have a wish
+`{command}`
+({date}; commit {commit:.8}; {model}; means ± 95 % intervals over {seeds}). Three simulated people have a wish
 that a program checks: no lists and no bold (`plain`), at most two sentences (`brief`), a question at the end
 (`asking`). The presets were tuned on `brief`, and trials of other variants looked at `plain`. How a hint is held
 against accepted answers was changed after a look at the steps of `plain`, and tried once with `asking`. So none is
@@ -25,6 +26,16 @@ of each seed, and the CPU time of talking and learning.
 
 ![Curves](../bench/results/{curve})
 
+"""
+_GOALS = """
+### What was sought
+
+The goals were set before the measurement. {missed} of {all} are missed.
+
+"""
+_PUBLISHED = """
+Compare the published recipes with care: {names} ran with fewer people and seeds than `trained`, as their intervals
+show.
 """
 _SIDE_BY_SIDE = """
 ### The tiny and the real model side by side
@@ -49,9 +60,16 @@ def measured() -> str:
         return _NOTHING
     seeds = "one seed" if found["seeds"] == 1 else f"{found['seeds']} seeds"
     parts = [
-        _HEAD.format(**{name: found[name] for name in ("command", "date", "model", "curve")}, seeds=seeds),
+        _HEAD.format(**{name: found[name] for name in ("command", "date", "commit", "model", "curve")}, seeds=seeds),
         table(report.COLUMNS, report.rows(found["arms"])),
     ]
+    fewer = [name for name in PUBLISHED if name in found["arms"]]
+    if fewer:
+        parts.append(_PUBLISHED.format(names=" and ".join(f"`{name}`" for name in fewer)))
+    goals = report.goals(found["arms"])
+    if goals:
+        missed = sum(row[-1] == "missed" for row in goals)
+        parts += [_GOALS.format(missed=missed, all=len(goals)), table(("person", "goal", "found", ""), goals)]
     tiny = result("learning.json")
     if tiny is not None:
         rows = [*_rows("tiny", tiny["arms"]["rehearse"], tiny["arms"]["control"], "accuracy")]

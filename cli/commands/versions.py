@@ -48,6 +48,8 @@ def verdict(row: Mapping[str, Any]) -> str:
         return "the base"
     if row["state"] == "rejected" or not guard.get("passed", False):
         return f"rejected: {guard.get('reason') or 'no reason was written down'}"
+    if guard.get("damaged"):
+        return f"damaged: {guard['damaged']}"
     if guard.get("resumed"):
         return f"not probed: resumed from {guard['resumed']}"
     return "; ".join(["passed", *_figures(guard)])

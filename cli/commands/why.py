@@ -157,6 +157,8 @@ def _learned(known: Mapping[str, Any]) -> Iterator[str]:
                 yield "It is ready and waits for the next step."
             case "consumed":
                 yield f"Version {sample['version']} ({sample['version_state']}) learned from it."
+            case "known":
+                yield "A step found nothing left to learn from it."
             case "quarantined":
                 by = "" if sample["version"] is None else f" with version {sample['version']}"
                 yield f"Its sample was set aside{by}."

@@ -10,7 +10,6 @@ import msgspec
 from openclaw_rl.cli.costs.workload import Workload
 from openclaw_rl.learner.audit import FIRST_TURNS
 from openclaw_rl.learner.guard.guard import MOST_ACCEPTED, NEW_PROMPTS, PROMPT_TOKENS
-from openclaw_rl.learner.hints import ASKED
 from openclaw_rl.learner.judge.create import hint_writer
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES
 from openclaw_rl.learner.methods import Method, method
@@ -187,8 +186,9 @@ class Costs:
         yield CostItem(f"{self._rehearsals} rehearsals are sampled", times(rehearsed, self._rehearsals))
         anchored: Amounts = {"prefill": DRILL_TOKENS, "sample": drawn}
         yield CostItem(f"{self._anchors} anchors are sampled", times(anchored, self._anchors))
-        if self._method.hints == "remembered" and ASKED * self._load.prompt <= self._learning.max_sample_tokens:
-            fresh = min(ASKED, self._learning.turns_a_step)
+        if self._method.hints == "remembered":
+            affordable = int(self._learning.max_sample_tokens / max(1.0, self._load.prompt))
+            fresh = min(self._learning.turns_a_step, max(1, affordable))
             yield CostItem("hints are checked against new answers", {"prefill": fresh * (self._hints + 1) * self._text})
         if self._guard.audit_fraction:
             yield CostItem("first turns of the version are audited", {"prefill": FIRST_TURNS * self._text})

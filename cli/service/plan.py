@@ -14,6 +14,7 @@ from openclaw_rl.cli.model_files import local_folder, provided_tokenizer, tokeni
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
+from openclaw_rl.shared.settings.named_models import find_original
 from openclaw_rl.shared.settings.settings import Settings
 
 ROLES = ("engine", "proxy", "learner")
@@ -54,11 +55,14 @@ class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
         """The same plan with a folder for every hub name, downloaded where it is missing, as children may not do.
         Raises `ConfigError`.
         """
-        engine, changes = self.settings.engine, {}
+        engine = self.settings.engine
+        changes: dict[str, Any] = {}
         if engine.is_cloud:
             changes["tokenizer"] = provided_tokenizer(self.settings)
         else:
             changes["model"] = local_folder(engine.model, setting="model")
+            if engine.temperature == "auto" and (twin := find_original(engine.model)):
+                changes["temperature"] = twin.temperature
             if engine.tokenizer:
                 changes["tokenizer"] = tokenizer_folder(engine.tokenizer, setting="tokenizer")
         if "learner" in self.roles:

@@ -23,6 +23,7 @@ from openclaw_rl.cli.service import data_folder, run_file
 from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
+from openclaw_rl.shared.checkpoints import SERVED, nearest_intact
 from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
@@ -213,16 +214,14 @@ class Supervisor:
     def _live_version(self) -> list[str]:
         """The argument that starts an engine with the live version; none for the base."""
         with contextlib.closing(Journal(self.settings.serve.journal_path)) as journal:
-            live = journal.live_version()
+            versions = {version.number: version for version in journal.versions()}
+        live = next((version for version in versions.values() if version.state == "live"), None)
         if live is None or not live.checkpoint:
             return []
-        served = Path(live.checkpoint) / "served"
-        if not served.is_dir():
-            self._say(
-                f"version {live.number} is live, but {served} is gone: serving the base until the learner mends it"
-            )
-            return []
-        return ["--live", f"{live.number}={served}"]
+        intact, fault = nearest_intact(versions, live.number)
+        if fault:
+            self._say(f"{fault}; the engine starts with version {intact.number}")
+        return ["--live", f"{intact.number}={Path(intact.checkpoint) / SERVED}"] if intact.checkpoint else []
 
     async def _up_before(self, role: str) -> None:
         """Wait for the engines that go before a process on the same GPUs. An engine measures the free memory when it

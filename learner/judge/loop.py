@@ -20,7 +20,7 @@ from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
-from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal import AsyncJournal, Lineage
 from openclaw_rl.shared.messages.images import misplaced
 from openclaw_rl.shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
 from openclaw_rl.shared.settings.judge_spec import choose_judge
@@ -118,20 +118,21 @@ class JudgeLoop:
             self._offset = 0
             waiting = waiting or await self._journal.unjudged(window)
         turns = [turn for turn in waiting if turn.turn_id not in busy][: most - len(working)]
-        live = (await self._journal.live_version()) if turns or self._postponed else None
-        number = live.number if live else 0
+        if not turns and not self._postponed:
+            return 0
+        lineage = await self._journal.lineage()
         for turn in turns:
-            working[turn.turn_id] = asyncio.create_task(self._settle(turn, number, self._judge))
-        return await self._settle_explicit(self._in_flight | working.keys(), number) if self._postponed else 0
+            working[turn.turn_id] = asyncio.create_task(self._settle(turn, lineage, self._judge))
+        return await self._settle_explicit(self._in_flight | working.keys(), lineage) if self._postponed else 0
 
-    async def _settle_explicit(self, busy: AbstractSet[str], live: int) -> int:
+    async def _settle_explicit(self, busy: AbstractSet[str], lineage: Lineage) -> int:
         """Settle the next few turns with feedback or an outcome that need no judge; returns how many."""
         most = self._settings.judge.concurrency
         turns = await self._journal.unjudged(most, offset=self._explicit_offset, explicit=True)
         settled = 0
         for turn in turns:
             try:
-                if turn.turn_id not in busy and await self._settle(turn, live, None):
+                if turn.turn_id not in busy and await self._settle(turn, lineage, None):
                     settled += 1
                     continue
             except JudgeAway:
@@ -169,16 +170,15 @@ class JudgeLoop:
             if outcome is not None and outcome.reward is None:
                 self._without_verdict.add(last)
                 continue
-            live = await self._journal.live_version()
-            await self._record(turn, signals.left_out(turn), live.number if live else 0)
+            await self._record(turn, signals.left_out(turn), await self._journal.lineage())
             kept += 1
         return kept
 
-    async def _settle(self, turn: Turn, live: int, judge: Judge | None) -> bool:
+    async def _settle(self, turn: Turn, lineage: Lineage, judge: Judge | None) -> bool:
         """Judge a turn; without a judge only by what needs none. Returns whether it was there. Raises `JudgeAway`."""
         try:
             judgement = await self._judgement(turn, judge)
-            await self._record(turn, judgement, live)
+            await self._record(turn, judgement, lineage)
         except JournalError:
             if await self._journal.turn(turn.turn_id) is None:  # forgotten meanwhile
                 return False
@@ -190,7 +190,12 @@ class JudgeLoop:
             self._progress.failed(error, f"judging turn {turn.turn_id}")
             name = choose_judge(self._settings)[0].title
             failed = Judgement(turn_id=turn.turn_id, score=None, judge=name, reason=str(error))
-            await self._record(turn, failed, live)
+            await self._record(turn, failed, lineage)
+        except Exception as error:  # one turn must not end the learner: it would end it again after each restart
+            log.exception("judging turn %s failed", turn.turn_id)
+            self._progress.failed(error, f"judging turn {turn.turn_id}")
+            reason = f"judging it failed ({type(error).__name__}: {error})"
+            await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason))
         return True
 
     async def _judgement(self, turn: Turn, judge: Judge | None) -> Judgement:
@@ -244,8 +249,9 @@ class JudgeLoop:
             step = await self._asked(judge, turn, next_state)
         return signals.with_step(judged, step, settings.judge.step_rewards)
 
-    async def _record(self, turn: Turn, judgement: Judgement, live: int) -> None:
-        reason = signals.defect(turn, judgement, self._settings, live=live)
+    async def _record(self, turn: Turn, judgement: Judgement, lineage: Lineage) -> None:
+        lag = signals.version_lag(turn, lineage)
+        reason = signals.defect(turn, judgement, self._settings, lag=lag)
         sample = None if reason else signals.sample_of(turn, judgement)
         reason = reason if sample is None else self._method.cannot_use(sample)
         again = judgement.signal != "judge" or judgement.instead_of is not None

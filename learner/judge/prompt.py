@@ -14,6 +14,7 @@ from openclaw_rl.shared.messages.images import images_in
 from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Message, NextState, Turn
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.text_reading import reads_text
 
 JUDGE = "judge-v2"
 HINT = "hint-v2"
@@ -88,6 +89,7 @@ def spoken(message: Message) -> str:
     return "\n".join(part for part in (*images, text_of(message), *calls) if part)
 
 
+@reads_text(lambda read, text: (read(text, 100), read(text, 100, keep_end=True)))
 def cut(text: str, limit: int, *, keep_end: bool = False) -> str:
     """At most about `limit` characters of a text: most of its beginning, or of its end, and a mark at the gap."""
     if len(text) <= limit:

@@ -16,6 +16,7 @@ import msgspec
 from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, read_message, strip_stamp
 from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
+from openclaw_rl.shared.journal import Lineage
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
@@ -164,8 +165,8 @@ def left_out(turn: Turn) -> Judgement:
     )
 
 
-def defect(turn: Turn, judgement: Judgement, settings: Settings, *, live: int) -> str:
-    """The reason why the turn cannot be trained on, or ""."""
+def defect(turn: Turn, judgement: Judgement, settings: Settings, *, lag: int) -> str:
+    """The reason why the turn, which is `lag` updates old, cannot be trained on, or ""."""
     max_tokens, max_lag = settings.learning.max_sample_tokens, settings.learning.max_version_lag
     if turn.untrainable:
         return turn.untrainable
@@ -188,19 +189,21 @@ def defect(turn: Turn, judgement: Judgement, settings: Settings, *, live: int) -
         return judgement.reason
     if judgement.score is None:
         return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
-    lag = version_lag(turn, live)
-    if lag > max_lag:
-        return f"stale: sampled {lag} versions ago, more than max_version_lag = {max_lag}"
-    return ""
+    return stale(lag, max_lag)
 
 
-def version_lag(record: Turn | Sample, live: int) -> int:
-    """Version numbers between the oldest token of an answer and the live version; 0 for an imported answer, which no
-    version sampled.
+def stale(lag: int, most: int) -> str:
+    """The reason why an answer that is `lag` updates old is too old, or ""."""
+    return f"stale: sampled {lag} versions ago, more than max_version_lag = {most}" if lag > most else ""
+
+
+def version_lag(record: Turn | Sample, lineage: Lineage) -> int:
+    """Updates between the version of an answer's tokens and the live one, the most of several versions; 0 for an
+    imported answer, which no version sampled.
     """
     if (no_ratio(record.sampling) if isinstance(record, Turn) else record.no_ratio) == IMPORTED:
         return 0
-    return max(0, live - min((span.version for span in record.versions), default=live))
+    return max((lineage.updates_from(span.version) for span in record.versions), default=0)
 
 
 def sample_of(turn: Turn, judgement: Judgement) -> Sample:

@@ -5,12 +5,12 @@ Structure comes first, words last:
 1. The client's own mark (`is_error` of the Messages API).
 2. Fields of a JSON object, or of a Python one in print: error marks, exit codes, HTTP statuses, status words, errors.
 3. The exit code in the lines that a harness puts around the output, in any spelling.
-4. The first line, where it is the harness's own report of a failure.
+4. The first line, where it is the harness's own report of a failure. In plain words it is one only if it is short.
 5. Lines at both ends of the output that programs end with when they fail.
 
 Text that was only read (a file, search hits, a page, a log) holds other people's errors. So the call decides how much
 counts: of a tool that reads, or a shell command that does, the fifth step is left out, and the fourth counts only for a
-short result.
+short result; plain words count if they name what the call named.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, Literal
 import msgspec
 
 from openclaw_rl.shared.records import NextState, Turn
+from openclaw_rl.shared.text_reading import reads_text
 
 _LONGEST = 20_000
 """Characters that are read at each end of a result, and at most of an object in print."""
@@ -89,8 +90,8 @@ _REPORT = _line(
     # what was not possible
     r"failed\b(?! tests?\b)(?: to\b|:|$| \w+)|(?:i |we )?(?:could not|couldn't|cannot|can't|can not|unable to)\b",
     r"(?:invalid|unknown|unrecognized|unsupported|missing|ambiguous|malformed|unexpected) (?:required )?"
-    r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target)s?\b",
-    r"(?:no such|not a valid)\b|[^\n.:]{0,60} (?:is not (?:a valid|recognized)|does(?: not|n't) exist|is required)\b",
+    r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target|session|name|id|key|query|url|range)s?\b",
+    r"(?:no such|not a valid)\b",
     r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url|request|search|task)"
     r"\b[^\n:]{0,80}\b(?:not found|does not exist|not available|timed out|failed)\b",
     r"[\w ,'\"-]{0,60}\b(?:timed out|time-?out exceeded|(?:aborted|killed) by signal|segmentation fault)\b",
@@ -107,6 +108,47 @@ _REPORT = _line(
     r"(?:tool (?:use|call|execution)|command|request) (?:was )?(?:rejected|declined|denied|cancell?ed|aborted)\b",
 )
 """The first line of a result that reports a failure."""
+_NAMED = re.compile(
+    r"https?://[^\s'\"`]+|(?<!\w)'[^'\n]{1,300}'(?!\w)|\"[^\"\n]{1,300}\"|`[^`\n]{1,300}`"
+    r"|(?<![\w.])(?:[A-Za-z]:|~|\.{0,2})[\\/][^\s'\"`,;:]+"
+    r"|(?<![\w./\\])[\w-]+(?:\.[\w-]+)*\.[A-Za-z]\w{0,4}\b(?!\()"
+)
+"""A path, a file or a quoted name in a line."""
+_NAME = "XNAMEX"
+"""Stands for it: its length and its signs say nothing."""
+_THING = (
+    rf"(?:the |this |that |your |a )?(?:(?:{_NAME}|path|file|folder|directory|tool|function|agent|sub-?agent|session"
+    r"|command|url|page|resource|task|argument|parameter|pattern|operation|request|access to)\b ?)"
+    r"(?:[\w-]+ ){0,4}?"
+)
+_PLAIN = _line(
+    # it is not there, or not as it should be
+    rf"{_THING}(?:(?:does|did)(?: not|n't) exist|(?:was |is |could |were |cannot be |can't be )?not (?:be )?found"
+    r"|(?:is|was|are) (?:not (?:allowed|permitted|supported|available|accessible|absolute|readable|valid|a )|invalid"
+    r"|a (?:directory|folder|file)\b|outside|too (?:large|long|big)|read-?only|locked|missing|denied|forbidden)\b"
+    r"|already exists\b|must be (?:an? )?(?:absolute|relative|inside|within|valid)|failed\W*$)"
+    r"\b(?!, (?:so|and|but|as)\b)",
+    r"[^\n.:]{0,60} (?:is not (?:a valid|recognized)|does(?: not|n't) exist|is required)\b",
+    rf"(?:there (?:is|was|are|were) )?no (?:such )?(?:{_NAME} |file|tool|function|agent|folder|directory|path|page"
+    r"|session|command)(?:s? (?:at|named|called|with|for|found)\b|\W*$|s? ?: ?\S)",
+    # it was not possible, or not allowed
+    r"(?:sorry[,.:]? )?(?:but )?(?:i|we) (?:(?:was|were|am|are) (?:unable|not able) to|can't|cannot|could not|couldn't)"
+    r" (?:find|open|read|access|load|run|execute|write|complete|locate|reach|connect)\b",
+    r"(?:you are|it is|this is) not (?:allowed|permitted)\b",
+    r"(?:bad request|unauthori[sz]ed|forbidden|too many requests|rate limit(?:ed)?(?: was)?(?: exceeded| reached)?"
+    r"|quota exceeded|internal server error|service unavailable|not found|gateway time-?out)\W*$",
+    # it was stopped
+    r"(?:rejected|cancell?ed|declined|denied|interrupted|stopped|aborted) by (?:the )?user\b",
+    r"(?:the )?(?:execution of )?(?:this |the )?(?:tool|operation|command|request|task|call|execution|run)\b"
+    r"(?: call| use)?(?:,[^\n,.]{0,40})? ?(?:(?:was|has been|is) )?(?:interrupted|cancell?ed|aborted|terminated"
+    r"|rejected)\W*$",
+)
+"""A short result that says in plain words that nothing was done."""
+_NO_PLACE = _line(
+    r"(?:no|multiple|several|\d+) match(?:es)?(?: (?:was|were))? found\W*$",
+    r"no (?:replacement|change|edit)s? (?:was|were) (?:performed|made)\b",
+)
+"""A change that found no place, or several."""
 _DECORATION = re.compile(r"^(?:\s*<[\w-]+>)?[\W_]{0,8}")
 """A tag or signs before the report's words."""
 _ENDING = _line(
@@ -173,6 +215,7 @@ def next_state_failed(turn: Turn, next_state: NextState) -> bool:
     return False
 
 
+@reads_text()
 def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
     """True if a result reports a failure; `call` is the canonical call that it answers, `None` if unknown."""
     verdict = _by_object(text.strip(), call, _DEPTH)
@@ -193,6 +236,8 @@ def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
         return tests or (code != 0 and not found_nothing)
     short = len(lines) <= _SHORT_LINES and len(text) <= _SHORT
     if (short or use != "reads") and _reports_failure(lines[0]):
+        return True
+    if short and _says_failure(lines[0], call, use):
         return True
     if use == "reads":
         return short and bool(command) and any(_ENDING.match(line) for line in lines[:1])
@@ -271,6 +316,30 @@ def _exit_code(lines: Sequence[str]) -> int | None:
 def _reports_failure(line: str) -> bool:
     bare = _DECORATION.sub("", line)
     return bool(_REPORT.match(line) or _REPORT.match(bare)) and not _means_none(bare)
+
+
+def _says_failure(line: str, call: Mapping[str, Any] | None, use: Use) -> bool:
+    """True for a report in plain words. Of a tool that reads it has to name something that the call named: otherwise
+    the words may be those of the text.
+    """
+    bare = line
+    for text in _texts_of(call):
+        bare = bare.replace(text, _NAME)
+    named = _NAME in bare
+    bare = _DECORATION.sub("", _NAMED.sub(_NAME, bare))
+    if use == "runs" and _NO_PLACE.match(bare):
+        return True
+    if use == "reads" and not named:
+        return False
+    return bool(_PLAIN.match(bare) or _REPORT.match(bare))
+
+
+def _texts_of(call: Mapping[str, Any] | None) -> list[str]:
+    """The arguments of a call that are texts, longest first."""
+    arguments = call.get("arguments") if call is not None else None
+    values = arguments.values() if isinstance(arguments, dict) else ()
+    texts = [value for value in values if isinstance(value, str) and 3 <= len(value) <= _LONGEST]
+    return sorted(texts, key=len, reverse=True)
 
 
 def _means_none(line: str) -> bool:

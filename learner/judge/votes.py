@@ -19,6 +19,7 @@ from openclaw_rl.learner.judge.protocol import Asker, Said
 from openclaw_rl.shared.errors import JudgeAway, JudgeError
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Vote
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.text_reading import reads_text
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Voting:
         return True
 
 
+@reads_text()
 def read_score(text: str) -> Vote:
     """A vote from a model's text: its last score, and its last hint. A vote that does not understand the message has
     failed. Raises `JudgeError` without a score.
@@ -93,6 +95,7 @@ def read_score(text: str) -> Vote:
     return Vote(text=text, score=float(scores[-1].replace(" ", "")), hint=_last_hint(text))
 
 
+@reads_text()
 def read_hint(text: str) -> Vote:
     """A hint model's vote: its last hint, or none if it says so or leaves it empty. Raises `JudgeError` otherwise."""
     hint = _last_hint(text)

@@ -58,13 +58,15 @@ class Sink(Protocol):
 
 
 async def step_figures(
-    journal: AsyncJournal, consumed: Sequence[Sample], trained: Sequence[Sample], rollouts: Sequence[Sample], live: int
+    journal: AsyncJournal, consumed: Sequence[Sample], trained: Sequence[Sample], rollouts: Sequence[Sample]
 ) -> dict[str, float]:
-    """`lag/mean` and `lag/max`: versions between a turn's answer and `live`, over the turns that teach (`trained`).
-    `mix/*`: counts of turns that teach, of `consumed` turns that do not (`mix/silent`), of rehearsals and anchors; and
-    of the turns that teach, those with a hint and those with each signal (`mix/judge`, `mix/feedback`, `mix/outcome`).
+    """`lag/mean` and `lag/max`: updates between a turn's answer and the live version, over the turns that teach
+    (`trained`). `mix/*`: counts of turns that teach, of `consumed` turns that do not (`mix/silent`), of rehearsals and
+    anchors; and of the turns that teach, those with a hint and those with each signal (`mix/judge`, `mix/feedback`,
+    `mix/outcome`).
     """
-    lags = [version_lag(sample, live) for sample in trained]
+    lineage = await journal.lineage()
+    lags = [version_lag(sample, lineage) for sample in trained]
     signals = {"judge": 0, "feedback": 0, "outcome": 0}
     for sample in trained:
         judgement = await journal.judgement(sample.turn_id) if sample.turn_id else None

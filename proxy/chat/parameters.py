@@ -56,7 +56,7 @@ class _Fields(msgspec.Struct):
     min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
     frequency_penalty: _Penalty = 0.0
     presence_penalty: _Penalty = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] = 1.0
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=2)] = 1.0
     stop: str | Annotated[list[str], Meta(max_length=16)] = ""
     seed: Annotated[int, Meta(ge=-_INT64, le=_INT64)] | None = None
     ignore_eos: bool = False

@@ -50,6 +50,15 @@ class PromptRenderer:
         await _refuse_if_too_long(request.chat, self._prompter, self._watch.context_length)
         return self.with_prompt(request, await self.tokenize(request.chat, thinking))
 
+    async def count(self, chat: ChatInput, thinking: bool | None) -> int:
+        """The number of tokens of a conversation's prompt. One that certainly does not fit the context is counted slice
+        by slice and not kept, within a few tokens. Raises `BadRequest`.
+        """
+        texts = list(_texts(chat))
+        if _is_long(texts, self._watch.context_length):
+            return await asyncio.to_thread(_count, texts, self._prompter, self._watch.context_length, to_end=True)
+        return (await self.tokenize(chat, thinking)).length
+
     async def tokenize(self, chat: ChatInput, thinking: bool | None) -> Prompt:
         """The prompt of a conversation. Raises `BadRequest`."""
         try:
@@ -92,18 +101,26 @@ def without_prompt(request: PlacedRequest) -> RenderedRequest:
 async def _refuse_if_too_long(chat: ChatInput, prompter: Prompter, limit: int) -> None:
     """Raise `BadRequest` if the prompt certainly does not fit `limit` tokens (0: unknown)."""
     texts = list(_texts(chat))
-    if limit and sum(map(len, texts)) > _CHARACTERS_PER_TOKEN * limit:
+    if _is_long(texts, limit):
         await asyncio.to_thread(_count, texts, prompter, limit)
 
 
-def _count(texts: Sequence[str], prompter: Prompter, limit: int) -> None:
-    """Takes time in proportion to the limit, not to the prompt."""
+def _is_long(texts: Sequence[str], limit: int) -> bool:
+    """True for texts with many more characters than `limit` tokens (0: unknown) usually have."""
+    return 0 < _CHARACTERS_PER_TOKEN * limit < sum(map(len, texts))
+
+
+def _count(texts: Sequence[str], prompter: Prompter, limit: int, *, to_end: bool = False) -> int:
+    """The tokens of texts. Takes time in proportion to the limit, not to the texts, unless they are counted `to_end`.
+    Raises `BadRequest`.
+    """
     counted = 0
     for text in texts:
         for part in _slices(text):
             counted += max(len(prompter.tokenizer.encode(part)) - 1, 0)
-            if counted > limit * _MARGIN:
+            if counted > limit * _MARGIN and not to_end:
                 raise over_long(f"your messages resulted in more than {counted} tokens", limit)
+    return counted
 
 
 def _texts(chat: ChatInput) -> Iterator[str]:

@@ -24,7 +24,7 @@ import msgspec
 from cachetools import LRUCache
 
 from openclaw_rl.proxy.conversation.compacted import replaces_history
-from openclaw_rl.proxy.conversation.speaker import Speech, command_score, read_user
+from openclaw_rl.proxy.conversation.speaker import OpeningWords, Speech, command_score, opening_of, read_user
 from openclaw_rl.shared.messages.equality import call_key, calls_json, message_key, squeezed, without_reasoning
 from openclaw_rl.shared.messages.images import comparable
 from openclaw_rl.shared.messages.normalize import text_of
@@ -97,9 +97,12 @@ class Chain:
         self.request_key = ROOT  # the digest of the whole history: the same for a request and its retry
         self._base = ROOT  # the digest before the current run
         self._run: _Run | None = None
+        self._opened = False  # by the first message of the user's role
+        self._opening: OpeningWords | None = None
         self.steps: list[ChainStep] = []
         if before is not None:
             self.request_key, self._base, self.steps = before.request_key, before._base, before.steps.copy()
+            self._opened, self._opening = before._opened, before._opening
             self._run = before._run.copy() if before._run is not None else None
         self.steps += [self._push(message) for message in messages]
 
@@ -198,14 +201,16 @@ class Chain:
     def places(self) -> list[Place]:
         """Every place in the history that can be the end of an answer of ours, deepest first.
 
-        A user's or tool's message counts where a user's comes next: the answer there may have been empty, and clients
-        do not keep empty ones.
+        A user's or tool's message counts where a user's comes next, or an announcement: the answer there may have been
+        empty, and clients do not keep empty ones.
         """
         found: list[Place] = []
         following = ""
         for index in range(len(self.steps) - 1, -1, -1):
             step = self.steps[index]
             if step.skipped:
+                if step.speech is not None and step.speech.speaker == "announcement":
+                    following = step.role
                 continue
             answered = step.role == "assistant"
             if answered or following == "user":
@@ -245,7 +250,7 @@ class Chain:
             if step.speech is None:
                 continue
             if step.speech.speaker == "person" and step.text:
-                persons.append(step.text)
+                persons.append(step.speech.words)
             elif step.speech.speaker == "environment":
                 observations.append(step.text)
             elif step.speech.speaker == "command":
@@ -266,11 +271,13 @@ class Chain:
                 return ChainStep(self.request_key, b"", role, True, text)
             return self._extend_run(role, text, map(call_key, calls), None, tuple(call["id"] for call in calls))
         if role == "user":
-            speech = read_user(message)
+            speech = read_user(message, self._opening)
             parts = () if isinstance(message["content"], str) else message["content"]
             images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
             if speech.speaker in _PASSING and not images:
                 return ChainStep(self.request_key, b"", role, True, "", speech)
+            if not self._opened:
+                self._opened, self._opening = True, opening_of(speech)
             return self._extend_run(role, speech.text, map(_digest, images), speech)
         part = message_key(message)
         self.request_key = _digest(self.request_key + part)

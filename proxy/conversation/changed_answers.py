@@ -6,7 +6,8 @@
 - The words: a long answer that one session alone gave. A shorter one together with the user's words that it answered;
   reminders around those words, which clients keep for one turn only, do not count. Or an answer that ended a tool loop
   of which the client keeps nothing else.
-- The summary: a text of ours that a client puts in place of the history before it.
+- The summary: a text of ours that a client puts in place of the history before it. It was made after the turn that its
+  request continued, or of the session whose answers its request quotes.
 
 Short answers are given in many conversations: alone they prove nothing.
 """
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from openclaw_rl.proxy.conversation.chain import Chain, Place
+from openclaw_rl.proxy.conversation.quoted import quoted_texts
 from openclaw_rl.proxy.conversation.session_id import is_fresh
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef
 from openclaw_rl.shared.messages.equality import call_mark, characters, squeezed, text_mark, without_reasoning
@@ -34,12 +36,16 @@ CERTAIN = 200
 """Characters that are enough to tell whose words they are."""
 _BEGINNING = 40
 """Characters of an answer, after its own request, that no other answer has by chance."""
+_QUOTED = 20
+"""Characters of an answer and the words before it, in the order for a summary that we know to be ours."""
 _STEPS = 64
 """Steps at the end of a history whose calls are looked up."""
 _TRIES = 8
 """Turns that are compared for one place. Words that were given more often identify nothing."""
-_SUMMARIES = 32
-_INNER = re.compile(r"<(summary|state_snapshot|conversation_summary)>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+_SUMMARIES = 64
+_INNER = re.compile(
+    r"<(\w{0,30}(?:summary|snapshot|handoff|checkpoint|context))>(.*?)(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE
+)
 _ASIDE = re.compile(r"<(analysis|scratchpad)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
@@ -160,12 +166,37 @@ class ChangedAnswers:
             index = self._chain.steps.index(following)
             shown += squeezed(following.text)
         sides = await self._journal.side_turns(_SUMMARIES, self._session_id)
-        parents = {parent for side, parent in sides if await self._is_shown(side, shown)}
-        refs = [ref for parent in parents if (ref := await self._journal.turn_ref(parent)) is not None]
+        shows = [(side, parent) for side, parent in sides if await self._is_shown(side, shown)]
+        continued = {parent for _, parent in shows if parent}
+        refs = [ref for parent in continued if (ref := await self._journal.turn_ref(parent)) is not None]
+        refs += [ref for side, parent in shows if not parent and (ref := await self._quoted_by(side)) is not None]
         refs = [ref for ref in refs if self._may_continue(ref)]
         if len({ref.session_id for ref in refs}) != 1:
             return None
         return FoundAnswer(max(refs, key=lambda ref: ref.arrived), index, BY_SUMMARY, index)
+
+    async def _quoted_by(self, turn_id: str) -> TurnRef | None:
+        """The last turn of the one session that the request of a turn quotes."""
+        turn = await self._journal.turn(turn_id)
+        if turn is None:
+            return None
+        text = "\n".join(text_of(message) for message in turn.messages)
+        marks = [mark for piece in quoted_texts(text) if (mark := text_mark(piece))]
+        known = await self._find(marks)
+        refs = {mark: [ref for ref in known.get(mark, ()) if ref.kind == "main"] for mark in marks}
+        quoted = [mark for mark in marks if refs[mark]]
+        if not quoted:
+            return None
+        sessions = set.intersection(*({ref.session_id for ref in refs[mark]} for mark in quoted))
+        if len(sessions) != 1:
+            return None
+        last = max((ref for ref in refs[quoted[-1]] if ref.session_id in sessions), key=lambda ref: ref.arrived)
+        answer, request = await self._journal.answer(last.turn_id), await self._journal.turn(last.turn_id)
+        if answer is None or request is None:
+            return None
+        asked = squeezed(Chain(request.messages).asked_words(None))
+        enough = characters(asked + squeezed(text_of(answer))) >= _QUOTED
+        return last if enough and asked in squeezed(text) else None
 
     async def _find(self, marks: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
         if not marks:

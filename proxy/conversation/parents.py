@@ -10,7 +10,8 @@ try had, and is its sibling; an edit forks where it differs.
 - The client left our answer out and put a text in its stead (mini-swe-agent, of an answer without a call): the one turn
   with that request is the parent, and the text its next state, by the environment.
 - The history was cut short: an answer is known again by its exchange, within its session. A request that names no
-  session has to leave no doubt which one it belongs to. An answer that the client changed is never taken for ours.
+  session has to leave no doubt which one it belongs to (`_certain_session`). An answer that the client changed is never
+  taken for ours.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ AMBIGUOUS = "what is left of its history fits several turns or was changed, or i
 FOUND_BY_EXCHANGE = "its client changed the history before that turn: found by the words that the turn answered"
 FOUND_DROPPED = "its client left that turn's answer out and sent a text in its stead"
 
+_IN_ORDER = 80
+"""Characters that are enough where several answers of one session stand in their order."""
 _DEEPEST = 16
 """Answers that are looked for in a history that was cut short."""
 
@@ -44,7 +47,7 @@ class Parent(msgspec.Struct, frozen=True):
     """The turn that a request continues, and the `index` of the step of its history where that turn's answer ends.
 
     `reason` says why there is none, or how it was found if not by the whole history. New words come after the step at
-    `words`. `dropped`: the client left its answer out.
+    `words`. `dropped`: the client left its answer out. `alone`: no other session has the same history.
     """
 
     ref: TurnRef | None
@@ -52,11 +55,12 @@ class Parent(msgspec.Struct, frozen=True):
     index: int = -1
     words: int = -1
     dropped: bool = False
+    alone: bool = True
 
     @classmethod
-    def at(cls, ref: TurnRef, reason: str, index: int, *, dropped: bool = False) -> Parent:
+    def at(cls, ref: TurnRef, reason: str, index: int, *, dropped: bool = False, alone: bool = True) -> Parent:
         """A parent whose answer ends at the step at `index`, with new words right after it."""
-        return cls(ref, reason, index, index, dropped)
+        return cls(ref, reason, index, index, dropped, alone)
 
 
 class ParentSearch:
@@ -93,20 +97,21 @@ class ParentSearch:
         """The parent among answers after the one that is known by the whole history, or why it is none of those."""
         after = parent.index if parent is not None else -1
         changed = ChangedAnswers(self._chain, self._session_id, self._may_continue, self._journal)
+        summary = await changed.by_summary() if parent is None and not self._session_id else None
         found: list[FoundAnswer | Parent | None] = [await changed.by_call(after)]
         reason = ""
         if unknown:
-            exchange, reason = await self._by_exchange(unknown, parent)
+            session_id = self._session_id or _session_of(parent) or (summary.ref.session_id if summary else "")
+            exchange, reason = await self._by_exchange(unknown, parent, session_id)
             keys = [key for place in unknown for key in self._chain.answered_texts(place.index)]
             self._learn({}, await self._journal.find_turns("request_key", keys, self._session_id))
-            session_id = self._session_id or (parent.ref.session_id if parent is not None and parent.ref else "")
             found += [
                 exchange,
                 await changed.by_request(unknown, self._requests_at),
                 await changed.by_words(unknown, session_id, self._changed),
             ]
         if parent is None and not any(found):
-            found.append(await changed.by_summary())
+            found.append(await changed.by_summary() if self._session_id else summary)
         before = parent.ref.arrived if parent is not None and parent.ref is not None else 0.0
         later = [one for one in found if one is not None and one.ref is not None and one.ref.arrived > before]
         best = max(later, key=lambda one: one.index, default=None)
@@ -116,8 +121,10 @@ class ParentSearch:
 
     def _learn(self, answers: Mapping[bytes, Sequence[TurnRef]], requests: Mapping[bytes, Sequence[TurnRef]]) -> None:
         """Add turns from the journal."""
-        for refs in (*answers.values(), *requests.values()):
-            self._tree.add(reversed(refs))
+        for refs in answers.values():
+            self._tree.add_answers(reversed(refs))
+        for refs in requests.values():
+            self._tree.add_requests(reversed(refs))
         self._answers |= {key: _merged(refs, self._tree.answers(key)) for key, refs in answers.items()}
         self._requests |= {key: _merged(refs, self._tree.requests(key)) for key, refs in requests.items()}
 
@@ -135,7 +142,8 @@ class ParentSearch:
             if left_out is not None and (not refs or left_out.session_id == self._session_id):
                 return depth, Parent.at(left_out, FOUND_DROPPED, place.index, dropped=True)
             if refs and (own or not certain or not self._session_id):
-                return depth, Parent.at(_choose(refs, self._session_id), "", place.index)
+                alone = len({ref.session_id for ref in refs}) == 1
+                return depth, Parent.at(_choose(refs, self._session_id), "", place.index, alone=alone)
         return len(self._places), None
 
     def _may_continue(self, ref: TurnRef) -> bool:
@@ -157,8 +165,12 @@ class ParentSearch:
             return None
         return tries[0] if tries[0].status == "complete" else None
 
-    async def _by_exchange(self, places: Sequence[Place], parent: Parent | None) -> tuple[Parent | None, str]:
-        """The parent among answers whose history was changed before them, or why it is none of those."""
+    async def _by_exchange(
+        self, places: Sequence[Place], parent: Parent | None, session_id: str
+    ) -> tuple[Parent | None, str]:
+        """The parent among answers whose history was changed before them, or why it is none of those. `session_id` is
+        "" where the session is not known.
+        """
         keys = {place.index: self._chain.exchange_at(place.index) for place in places}
         known = [key for key in keys.values() if key]
         stored = await self._journal.find_turns("exchange_key", known, self._session_id)
@@ -170,8 +182,7 @@ class ParentSearch:
         }
         if not candidates:
             return None, ""
-        session_id = self._session_id or (before.session_id if before is not None else "")
-        session_id = session_id or _only_session(self._chain, candidates)
+        session_id = session_id or await self._certain_session(candidates)
         if not session_id:
             return None, AMBIGUOUS
         for place, refs in candidates.items():
@@ -187,6 +198,36 @@ class ParentSearch:
             if later and not await self._changed(place, session_id):
                 return Parent.at(ref, FOUND_BY_EXCHANGE, place.index), ""
         return None, AMBIGUOUS
+
+    async def _certain_session(self, candidates: Mapping[Place, Sequence[TurnRef]]) -> str:
+        """The session that all answers have in common, from the deepest on; "" if they fit several or say too little.
+
+        Enough is a long exchange; or a short one, if its request showed more of the history, in any order; or a few
+        short ones, each of them in the requests after it. Under another system text the latter two are not enough.
+        """
+        sessions: set[str] = set()
+        for refs in candidates.values():
+            here = {ref.session_id for ref in refs}
+            sessions = sessions & here or sessions or here
+        if len(sessions) != 1:
+            return ""
+        only = sessions.pop()
+        own = {place: [ref for ref in refs if ref.session_id == only] for place, refs in candidates.items()}
+        matched = [place for place, refs in own.items() if refs]
+        if sum(self._chain.exchange_size(place.index) for place in matched) >= CERTAIN:
+            return only
+        turn = await self._journal.turn(_choose(own[matched[0]], only).turn_id)
+        if turn is None:
+            return ""
+        request, history = Chain(turn.messages), self._chain
+        if _texts(request, "system") != _texts(history, "system"):
+            return ""
+        answers = {history.steps[matched[0].index].text.strip()} | _texts(request, "assistant") & _texts(
+            history, "assistant"
+        )
+        others = [_texts(request, role) & _texts(history, role) for role in ("user", "tool")]
+        size = sum(len(text) for texts in (answers, *others) for text in texts)
+        return only if size >= (CERTAIN if len(answers) == 1 else _IN_ORDER) else ""
 
     async def _changed(self, place: Place, session_id: str) -> bool:
         """True if the history before this answer was a request of the session, which had another answer then."""
@@ -212,17 +253,12 @@ class ParentSearch:
         return UNKNOWN
 
 
-def _only_session(chain: Chain, candidates: Mapping[Place, Sequence[TurnRef]]) -> str:
-    """The session that all answers have in common, from the deepest on; "" if they fit several or say too little."""
-    sessions: set[str] = set()
-    for refs in candidates.values():
-        here = {ref.session_id for ref in refs}
-        sessions = sessions & here or sessions or here
-    if len(sessions) != 1:
-        return ""
-    only = sessions.pop()
-    matched = [place for place, refs in candidates.items() if any(ref.session_id == only for ref in refs)]
-    return only if sum(chain.exchange_size(place.index) for place in matched) >= CERTAIN else ""
+def _session_of(parent: Parent | None) -> str:
+    return parent.ref.session_id if parent is not None and parent.ref is not None and parent.alone else ""
+
+
+def _texts(chain: Chain, role: str) -> set[str]:
+    return {step.text.strip() for step in chain.steps if step.role == role and step.text.strip()}
 
 
 def _merged(refs: Sequence[TurnRef], others: Sequence[TurnRef]) -> list[TurnRef]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from openclaw_rl.proxy.conversation.compacted import hands_over_summary
 from openclaw_rl.proxy.conversation.programs import conversation_work
 from openclaw_rl.proxy.conversation.programs.claude_code import unwrap
 from openclaw_rl.proxy.conversation.programs.openclaw import (
@@ -26,6 +27,7 @@ from openclaw_rl.proxy.conversation.programs.program_text import is_notice, is_r
 from openclaw_rl.proxy.conversation.programs.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
+from openclaw_rl.shared.text_reading import reads_text
 
 Speaker = Literal["person", "environment", "context", "command", Program]
 
@@ -52,25 +54,74 @@ _OBSERVATIONS = (
 state, but no person's reaction. What others write has no fixed words: `program_text`."""
 
 
+_HEADING = re.compile(
+    r"\A\s*([#*_ ]{0,8}(?:[\w'’-]+ ){0,3}?"
+    r"(?:task|question|request|query|message|instructions?|prompt|user|human|problem|goal|objective|issue)\W{0,6})"
+    r"[ \t]*\n",
+    re.IGNORECASE,
+)
+"""A first line that says of what comes next that it was asked for."""
+
+
 class Speech(msgspec.Struct, frozen=True):
     """A user message without its wrapping. `runtime` holds the fields of OpenClaw's `Runtime:` line at its end, `sent`
-    the text with what other programs wrote into it ("" if nothing was taken away).
+    the text with what other programs wrote into it ("" if nothing was taken away), `typed` the words at the end of the
+    text, where the output of a program stands before them ("" if the text is all words).
     """
 
     speaker: Speaker
     text: str
     runtime: dict[str, str] = {}
     sent: str = ""
+    typed: str = ""
+
+    @property
+    def words(self) -> str:
+        """The words, without the output of a program before them."""
+        return self.typed or self.text
 
     @property
     def evidence(self) -> str:
         """The text that tells what a request is for: an order may stand in a program's block."""
-        return self.sent or self.text
+        return self.typed or self.sent or self.text
 
 
-def read_user(message: Message) -> Speech:
-    """The speech in a user message."""
-    whole = text_of(message)
+class OpeningWords(msgspec.Struct, frozen=True):
+    """The `heading` above the `words` of the message that opened a conversation."""
+
+    heading: str
+    words: str
+
+
+def opening_of(speech: Speech) -> OpeningWords | None:
+    """The heading and the words of the first message of a conversation, `None` if it has no heading."""
+    found = _HEADING.match(speech.text) if speech.speaker == "person" else None
+    if found is None or not (found[1].startswith("#") or found[1].rstrip(" *_").endswith(":")):
+        return None
+    return OpeningWords(found[1].strip(), speech.text[found.end() :].strip())
+
+
+@reads_text(lambda read, text: read({"role": "user", "content": text}, OpeningWords("# Task:", text)))
+def read_user(message: Message, opening: OpeningWords | None = None) -> Speech:
+    """The speech in a user message. `opening` is that of its conversation: a program that wrote the heading above the
+    person's words there writes it again where more of them come, be it behind the output of a tool.
+    """
+    speech = _read(text_of(message))
+    words = _below(opening, speech.sent or speech.text) if opening is not None else ""
+    inner = _read(words) if words else speech
+    if inner is speech or inner.speaker not in ("person", "notice"):
+        return speech
+    return msgspec.structs.replace(speech, speaker=inner.speaker, typed=inner.text)
+
+
+def _below(opening: OpeningWords, text: str) -> str:
+    """The words below the last line that is the heading; "" if there are none, or only those of the opening."""
+    _, found, words = f"\n{text}".rpartition(f"\n{opening.heading}\n")
+    words = words.strip()
+    return words if found and not opening.words.startswith(words) else ""
+
+
+def _read(whole: str) -> Speech:
     text, blocks = cut_context(whole)
     if blocks and not text.strip():
         return Speech("context", "")
@@ -92,7 +143,7 @@ def read_user(message: Message) -> Speech:
         return Speech("context", "", runtime, sent)
     if is_result(body):
         return Speech("environment", body, runtime, sent)
-    if is_notice(body):
+    if is_notice(body) or hands_over_summary(body):
         return Speech("notice", body, runtime, sent)
     if _COMMAND.match(body) or _FEEDBACK.match(body):
         return Speech("command", body, runtime)

@@ -35,18 +35,31 @@ class Tree:
         return self._requests.get(key, ())
 
     def add(self, refs: Iterable[TurnRef]) -> None:
-        """Remember turns; a known one is replaced, but stays settled if it was."""
+        """Remember turns that were just recorded; a known one is replaced, but stays settled if it was."""
+        refs = list(refs)
+        self.add_answers(refs)
+        self.add_requests(refs)
+
+    def add_answers(self, refs: Iterable[TurnRef]) -> None:
+        """Remember turns that were found by their answers. Under their requests there may be others."""
         for ref in refs:
-            known = next((one for one in self.answers(ref.answer_key) if one.turn_id == ref.turn_id), None)
-            if known is not None and known.settled:
-                ref = msgspec.structs.replace(ref, settled=True)
-            _put(self._answers, ref.answer_key, ref)
-            _put(self._requests, ref.request_key, ref)
+            _put(self._answers, ref.answer_key, self._settled(ref))
+
+    def add_requests(self, refs: Iterable[TurnRef]) -> None:
+        """Remember turns that were found by their requests. Their answers may end where those of others do."""
+        for ref in refs:
+            _put(self._requests, ref.request_key, self._settled(ref))
 
     def settle(self, ref: TurnRef) -> None:
         """Note that a turn has its next state."""
-        if any(one.turn_id == ref.turn_id for one in self.answers(ref.answer_key)):
-            self.add([msgspec.structs.replace(ref, settled=True)])
+        for index, key in ((self._answers, ref.answer_key), (self._requests, ref.request_key)):
+            if any(one.turn_id == ref.turn_id for one in index.get(key, ())):
+                _put(index, key, msgspec.structs.replace(ref, settled=True))
+
+    def _settled(self, ref: TurnRef) -> TurnRef:
+        known = (*self.answers(ref.answer_key), *self.requests(ref.request_key))
+        settled = ref.settled or any(one.settled for one in known if one.turn_id == ref.turn_id)
+        return msgspec.structs.replace(ref, settled=True) if settled and not ref.settled else ref
 
     def began(self, key: bytes, session_id: str, arrived: float) -> None:
         """Note that a nameless session began with the request `key`, or tries it again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,14 +10,13 @@ from typing import Any
 
 from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.watch import EngineWatch
+from openclaw_rl.shared.checkpoints import SERVED, damage
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import Conflict, EngineError, NotFound
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import PolicyVersion
 
 log = logging.getLogger(__name__)
-
-SERVED_FOLDER = "served"
 
 
 class ServedVersions:
@@ -75,6 +75,8 @@ class ServedVersions:
             raise Conflict(
                 f"The files of version {number} are gone (keep_checkpoints). {_availability(versions)}", code="pruned"
             )
+        if version.checkpoint and (fault := await asyncio.to_thread(damage, Path(version.checkpoint))):
+            raise Conflict(f"Version {number} is damaged: {fault}. {_availability(versions)}", code="damaged")
         before = next((one.number for one in versions.values() if one.state == "live"), None)
         await self._watch.refresh()
         info = self._watch.info
@@ -131,7 +133,7 @@ def available(version: PolicyVersion) -> bool:
 
 
 def _folder(version: PolicyVersion) -> Path:
-    return Path(version.checkpoint) / SERVED_FOLDER
+    return Path(version.checkpoint) / SERVED
 
 
 def _availability(versions: Mapping[int, PolicyVersion]) -> str:

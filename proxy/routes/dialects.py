@@ -17,6 +17,7 @@ from openclaw_rl.proxy.chat.request import read_chat
 from openclaw_rl.proxy.dialects.compaction import COMPACT_PATH
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.headers import CHAT_HEADER, MARK_HEADER
+from openclaw_rl.proxy.dialects.process import CHAT
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.body import answer_unless_gone, read_body, read_headers, receive_body, send_response
 from openclaw_rl.proxy.http.json import decode_object, json_response
@@ -105,11 +106,14 @@ async def count_tokens(request: Request) -> Response:
     service: ProxyService = request.app.state.service
     headers = read_headers(request.scope)
     data = await read_body(request.receive, headers, limits.LARGEST_BODY, limits.CLIENT_SECONDS)
-    fields = decode_object(data)
-    service.names.read(fields.get("model"))
-    chat = await read_chat(fields, len(data), service.watch.blind)
-    prompt = await service.renderer.tokenize(chat, read_thinking(fields))
-    return json_response({"object": "response.input_tokens", "input_tokens": prompt.length})
+    own = service.dialects.dialect_of(headers) == CHAT  # others hold their key's place where they came in
+    place = service.limits.for_key(request.scope.get("client_key", 0)).place() if own else contextlib.nullcontext()
+    async with place:
+        fields = decode_object(data)
+        service.names.read(fields.get("model"))
+        chat = await read_chat(fields, len(data), service.watch.blind)
+        count = await service.renderer.count(chat, read_thinking(fields))
+    return json_response({"object": "response.input_tokens", "input_tokens": count})
 
 
 def _own_url(scope: Scope) -> str:

@@ -31,6 +31,8 @@ def why_untrained(
         return f"{_ready(counts)}, but the learner {state}: openclaw-rl serve starts it"
     if counts["unjudged"] and counts["ready"] < batch_size:
         return f"{_waiting(counts['unjudged'], 'turn')} for a judge; {_ready(counts)}"
+    if not counts["ready"] and counts["known"]:
+        return f"{_counted(counts['known'], 'turn')} taught nothing that the policy does not do already"
     if not counts["ready"]:
         return f"all that was judged was set aside: {_reasons(counts['quarantined'])}"
     detail = learner.get("detail") or {}

@@ -63,7 +63,8 @@ class EngineInfo(msgspec.Struct, frozen=True):
     whether it holds other versions next to the live one (`beside` in JSON), `scales` whether it reports
     logprobs at the sampling temperature. `trouble` is what keeps it from answering though it runs (its provider is
     away, say); "" when all is well. `transfer` is how new weights reach it, where that is not simply a folder that it
-    loads. `live` is −1 where it is not known: a change of weights broke off.
+    loads. `live` is −1 where it is not known: a change of weights broke off. `digest` is that of the live version's
+    files as the engine loaded them (`checkpoints.folder_digest`), where it reads them itself; "" for the base.
     """
 
     live: int
@@ -77,6 +78,7 @@ class EngineInfo(msgspec.Struct, frozen=True):
     scales: bool = True
     trouble: str = ""
     transfer: str = ""
+    digest: str = ""
 
 
 class Engine(Protocol):

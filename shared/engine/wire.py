@@ -45,7 +45,7 @@ class SamplingParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_p: Annotated[float, Meta(ge=0, le=1)] = 0.0
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
-    repetition_penalty: Annotated[float, Meta(gt=0, le=2)] = 1.0
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=2)] = 1.0
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool = False

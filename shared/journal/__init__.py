@@ -10,6 +10,16 @@ from __future__ import annotations
 
 from openclaw_rl.shared.journal.async_journal import AsyncJournal, Opening
 from openclaw_rl.shared.journal.journal import Journal
-from openclaw_rl.shared.journal.views import AuditFigures, Frame, LearningFigures, ProcessRow, TurnRef
+from openclaw_rl.shared.journal.views import AuditFigures, Frame, LearningFigures, Lineage, ProcessRow, TurnRef
 
-__all__ = ["AsyncJournal", "AuditFigures", "Frame", "Journal", "LearningFigures", "Opening", "ProcessRow", "TurnRef"]
+__all__ = [
+    "AsyncJournal",
+    "AuditFigures",
+    "Frame",
+    "Journal",
+    "LearningFigures",
+    "Lineage",
+    "Opening",
+    "ProcessRow",
+    "TurnRef",
+]

@@ -7,14 +7,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from openclaw_rl.shared.errors import JournalError
-from openclaw_rl.shared.journal import sessions, turns
+from openclaw_rl.shared.errors import DamagedRecord, JournalError
+from openclaw_rl.shared.journal import sessions, signals, turns
 from openclaw_rl.shared.journal.journal import Journal, Operation, Operations
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.writer import LINGER_SECONDS, GroupWriter
@@ -23,7 +24,12 @@ from openclaw_rl.shared.records import Kind, Sample, Turn
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
+log = logging.getLogger(__name__)
+
 READERS = 2
+
+_TURN = Operation(turns.find_turn)
+_SET_ASIDE = Operation(signals.set_aside_damaged, writes=True)
 
 
 class Opening:
@@ -66,7 +72,25 @@ class AsyncJournal(Operations):
         self.sync.close()
 
     async def run(self, operation: Operation[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Run an operation in the writing thread or a reading one."""
+        """Run an operation in the writing thread or a reading one. A turn that is found to be damaged is set aside, so
+        that the next try does not meet it again.
+        """
+        try:
+            return await self._run(operation, *args, **kwargs)
+        except DamagedRecord as error:
+            log.error("%s", error)
+            if error.row is not None:
+                await self._run(_SET_ASIDE, error.row, str(error))
+            raise
+
+    async def turn(self, turn_id: str) -> Turn | None:
+        """The turn as it was recorded; `None` where there is none, or it is damaged and set aside."""
+        try:
+            return await self.run(_TURN, turn_id)
+        except DamagedRecord:
+            return None
+
+    async def _run(self, operation: Operation[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         if not operation.writes:
             call = functools.partial(self.sync.run, operation, *args, **kwargs)
             return await asyncio.get_running_loop().run_in_executor(self._readers, call)
@@ -111,6 +135,6 @@ class AsyncJournal(Operations):
     async def ready_samples(self, limit: int) -> list[Sample]:
         """See `Journal.ready_samples`."""
         samples, faulty = await self._ready(limit)
-        for quarantine in faulty:
-            await self.add_quarantine(quarantine)
+        for row, reason in faulty:
+            await self.set_aside_damaged(row, reason)
         return samples

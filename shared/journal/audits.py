@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
-from openclaw_rl.shared.journal.encoding import pack_floats, unpack_floats
+from openclaw_rl.shared.errors import DamagedRecord
+from openclaw_rl.shared.journal.encoding import naming_damage, pack_floats, unpack_floats
 from openclaw_rl.shared.journal.signals import quarantine_turn
 from openclaw_rl.shared.journal.sqlite import Connection
-from openclaw_rl.shared.journal.turns import SPANS, turn_row
+from openclaw_rl.shared.journal.turns import SPANS, naming_row, turn_row
 from openclaw_rl.shared.journal.views import AuditFigures
 from openclaw_rl.shared.records import Audit
 
@@ -23,10 +25,14 @@ def unaudited(connection: Connection, limit: int) -> list[tuple[str, int]]:
     be trained on.
     """
     rows = connection.execute(
-        "SELECT turn_id, versions FROM audit_queue JOIN turns ON turns.id = turn ORDER BY turn LIMIT ?",
+        "SELECT turn, turn_id, versions FROM audit_queue JOIN turns ON turns.id = turn ORDER BY turn LIMIT ?",
         (limit,),
     )
-    return [(turn_id, max((span[0] for span in SPANS.decode(spans)), default=0)) for turn_id, spans in rows]
+    found = []
+    for turn, turn_id, spans in rows:
+        with naming_row(turn), naming_damage("the versions of its tokens"):
+            found.append((turn_id, max((span[0] for span in SPANS.decode(spans)), default=0)))
+    return found
 
 
 def pass_unaudited(connection: Connection, turn_ids: Sequence[str]) -> None:
@@ -83,9 +89,13 @@ def audit_figures(connection: Connection) -> AuditFigures:
     rows = connection.execute(
         f"SELECT differences, time FROM audits WHERE {_COMPARED} ORDER BY time DESC LIMIT ?", (RECENT,)
     ).fetchall()
-    if not rows:
+    differences: list[float] = []
+    for packed, _ in rows:
+        with suppress(DamagedRecord):
+            differences += unpack_floats(packed)
+    differences.sort()
+    if not differences:
         return AuditFigures(verdicts)
-    differences = sorted(value for packed, _ in rows for value in unpack_floats(packed))
     return AuditFigures(
         verdicts,
         turns=len(rows),

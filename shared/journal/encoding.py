@@ -1,23 +1,24 @@
 """Content as bytes: canonical JSON and its digest, packed blobs, token ids as a difference to other token ids.
 
 Every packed value begins with one byte that says how to unpack it, so that the way of packing may change without a
-migration.
+migration. What cannot be unpacked, or is not what its checksum says, raises `DamagedRecord`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.errors import DamagedRecord, JournalError
 
 _T = TypeVar("_T")
 
@@ -30,7 +31,13 @@ _SMALL = 64
 """Below this many bytes compressing never paid."""
 
 _RAW, _DEFLATED = b"\x00", b"\x01"
+_RECORD = b"\x02"
+"""A record: a CRC-32 of its JSON, then the JSON, packed."""
+_SUM_BYTES = 4
 _IDS_16, _IDS_32 = b"\x10", b"\x11"
+
+
+CHECKSUM_BYTES = 8
 
 
 class Content(NamedTuple):
@@ -40,6 +47,24 @@ class Content(NamedTuple):
 
     digests: list[bytes]
     ids: array[int]
+
+
+@contextlib.contextmanager
+def naming_damage(what: str) -> Iterator[None]:
+    """Raise `DamagedRecord` for bytes that cannot be read."""
+    try:
+        yield
+    except (zlib.error, msgspec.MsgspecError, ValueError, TypeError, KeyError, LookupError, OverflowError) as error:
+        raise DamagedRecord(f"{what} cannot be read ({type(error).__name__}: {error})") from error
+
+
+def checksum(parts: Iterable[bytes]) -> bytes:
+    """BLAKE2b of 8 bytes over parts and their lengths: tells content that was written from content that changed."""
+    found = hashlib.blake2b(digest_size=CHECKSUM_BYTES)
+    for part in parts:
+        found.update(len(part).to_bytes(8, "little"))
+        found.update(part)
+    return found.digest()
 
 
 def digest(body: bytes) -> bytes:
@@ -69,7 +94,8 @@ def decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError:
-        return json.loads(body)
+        with naming_damage("a stored value"):
+            return json.loads(body)
 
 
 def pack(data: bytes) -> bytes:
@@ -91,10 +117,9 @@ def unpack(body: bytes) -> bytes:
     if body[:1] == _RAW:
         return body[1:]
     if body[:1] == _DEFLATED:
-        return zlib.decompress(body[1:], wbits=-15)
-    raise JournalError(
-        f"a packed value begins with {body[:1].hex()}, which this version does not know; upgrade openclaw-rl"
-    )
+        with naming_damage("a packed value"):
+            return _inflate(body[1:])
+    raise DamagedRecord(f"a packed value begins with {body[:1].hex()}, which this version does not know")
 
 
 def token_ids(ids: Sequence[int]) -> array[int]:
@@ -120,18 +145,25 @@ def pack_floats(values: Sequence[float]) -> bytes:
 def unpack_floats(body: bytes) -> array[float]:
     """The numbers given to `pack_floats`."""
     values: array[float] = array("f")
-    values.frombytes(unpack(body))
+    with naming_damage("packed numbers"):
+        values.frombytes(unpack(body))
     return values
 
 
 def pack_record(record: msgspec.Struct) -> bytes:
-    """A record as JSON, compressed."""
-    return pack(msgspec.json.encode(record))
+    """A record as JSON, with its checksum, compressed."""
+    body = msgspec.json.encode(record)
+    return _RECORD + zlib.crc32(body).to_bytes(_SUM_BYTES, "little") + pack(body)
 
 
 def unpack_record(body: bytes, record: type[_T]) -> _T:
-    """The record given to `pack_record`."""
-    return msgspec.json.decode(unpack(body), type=record)
+    """The record given to `pack_record`; those of older versions have no checksum."""
+    total, packed = (body[1 : 1 + _SUM_BYTES], body[1 + _SUM_BYTES :]) if body[:1] == _RECORD else (None, body)
+    content = unpack(packed)
+    if total is not None and zlib.crc32(content).to_bytes(_SUM_BYTES, "little") != total:
+        raise DamagedRecord(f"a stored {record.__name__.lower()} is not what was written (checksum)")
+    with naming_damage(f"a stored {record.__name__.lower()}"):
+        return msgspec.json.decode(content, type=record)
 
 
 def common_prefix(left: Sequence[Any], right: Sequence[Any]) -> int:
@@ -164,12 +196,12 @@ def unpack_ids(body: bytes, near: array[int]) -> array[int]:
     """The ids given to `pack_ids` with the same `near`."""
     kind = body[:1]
     if kind not in (_IDS_16, _IDS_32):
-        raise JournalError(f"packed ids begin with {kind.hex()}, which this version does not know; upgrade openclaw-rl")
+        raise DamagedRecord(f"packed ids begin with {kind.hex()}, which this version does not know")
     if len(body) == 1:
         return array("I")
-    unpacker = zlib.decompressobj(-15, zdict=_dictionary(kind, near))
     narrow: array[int] = array("I" if kind == _IDS_32 else "H")
-    narrow.frombytes(unpacker.decompress(body[1:]) + unpacker.flush())
+    with naming_damage("packed token ids"):
+        narrow.frombytes(_inflate(body[1:], _dictionary(kind, near)))
     return narrow if kind == _IDS_32 else array("I", narrow)
 
 
@@ -183,6 +215,15 @@ def _narrow(ids: array[int]) -> bytes | None:
         narrow[0::2], narrow[1::2] = data[0::4], data[1::4]
         return bytes(narrow)
     return array("H", ids).tobytes() if max(ids, default=0) <= 0xFFFF else None
+
+
+def _inflate(body: bytes, dictionary: bytes = b"") -> bytes:
+    """The bytes given to `_deflate` with the same dictionary."""
+    unpacker = zlib.decompressobj(-15, zdict=dictionary)
+    data = unpacker.decompress(body) + unpacker.flush()
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("the end is missing or not where it should be")
+    return data
 
 
 def _deflate(data: bytes, dictionary: bytes = b"", *, level: int = _LEVEL) -> bytes:
@@ -213,7 +254,9 @@ def pack_prompts(prompts: Sequence[Sequence[int]], origin: array[int]) -> bytes:
 
 def unpack_prompts(body: bytes, origin: array[int]) -> tuple[array[int], ...]:
     """The prompts given to `pack_prompts` with the same `origin`."""
+    with naming_damage("hinted prompts"):
+        differences = msgspec.msgpack.decode(body, type=list[tuple[int, int, bytes]])
     return tuple(
         origin[:head] + unpack_ids(middle, array("I")) + origin[len(origin) - tail :]
-        for head, tail, middle in msgspec.msgpack.decode(body, type=list[tuple[int, int, bytes]])
+        for head, tail, middle in differences
     )

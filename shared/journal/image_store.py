@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.errors import DamagedRecord
 from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.sqlite import Connection, insert
-from openclaw_rl.shared.messages.images import file_of, images_in, part_of
+from openclaw_rl.shared.messages.images import digest_of, file_of, images_in, part_of
 from openclaw_rl.shared.records import Message
 
 
@@ -36,7 +36,7 @@ def store(connection: Connection, blob: int, message: Message) -> None:
 
 
 def with_files(connection: Connection, message: Message) -> Message:
-    """A stored message with its images in it again. Raises `JournalError` where one is missing."""
+    """A stored message with its images in it again. Raises `DamagedRecord` where one is missing."""
     if not isinstance(message["content"], list):
         return message
     return {**message, "content": [_loaded(connection, part) for part in message["content"]]}
@@ -69,5 +69,8 @@ def _loaded(connection: Connection, part: Mapping[str, Any]) -> Mapping[str, Any
         return part
     body = connection.value("SELECT body FROM blobs WHERE digest = ?", bytes.fromhex(part["digest"]))
     if body is None:
-        raise JournalError(f"image {part['digest']} is missing from the journal: the file is damaged; restore a copy")
-    return part_of(encoding.unpack(body), part["media_type"], part["digest"], part["size"])
+        raise DamagedRecord(f"image {part['digest']} is missing from the journal: the file is damaged; restore a copy")
+    data = encoding.unpack(body)
+    if digest_of(data) != part["digest"]:
+        raise DamagedRecord(f"image {part['digest']} is not what was written (digest)")
+    return part_of(data, part["media_type"], part["digest"], part["size"])

@@ -44,7 +44,6 @@ class Operations:
 
     record_turn = Operation(turns.record_turn, writes=True)
     count_traffic = Operation(turns.count_traffic, writes=True)
-    turn = Operation(turns.find_turn)
     answer = Operation(turns.find_answer)
 
     open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
@@ -69,6 +68,7 @@ class Operations:
     expect_outcome = Operation(signals.expect_outcome, writes=True)
     add_judgement = Operation(signals.add_judgement, writes=True)
     add_quarantine = Operation(signals.add_quarantine, writes=True)
+    set_aside_damaged = Operation(signals.set_aside_damaged, writes=True)
     unjudged = Operation(signals.unjudged)
     next_state = Operation(signals.next_state)
     feedback_for = Operation(signals.feedback_for)
@@ -78,12 +78,14 @@ class Operations:
     prompts_seen = Operation(signals.prompts_seen)
     recent_hints = Operation(signals.recent_hints)
     hint_mentions = Operation(signals.hint_mentions)
+    hints_after = Operation(signals.hints_after)
     accepted_answers = Operation(signals.accepted_answers)
     later_main_turns = Operation(signals.later_main_turns)
     left_out = Operation(signals.left_out)
 
     add_sample = Operation(learning.add_sample, writes=True)
     commit_version = Operation(learning.commit_version, writes=True)
+    mark_known = Operation(learning.mark_known, writes=True)
     set_version_state = Operation(learning.set_version_state, writes=True)
     make_live = Operation(learning.make_live, writes=True)
     last_lesson = Operation(learning.last_lesson)
@@ -93,6 +95,7 @@ class Operations:
     reactions = Operation(learning.reactions)
     live_version = Operation(learning.live_version)
     learning_figures = Operation(learning.learning_figures)
+    lineage = Operation(learning.lineage)
     version = Operation(learning.version)
     versions = Operation(learning.versions)
     next_version_number = Operation(learning.next_version_number)
@@ -136,14 +139,18 @@ class Journal(Operations):
         """Close the file; later calls raise JournalError. Nothing may be running."""
         self.database.close()
 
+    turn = Operation(turns.find_turn)
+
     def run(self, operation: Operation[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run an operation in a transaction of its own."""
         with self.database.writing() if operation.writes else self.database.reading() as connection:
             return operation.function(connection, *args, **kwargs)
 
     def ready_samples(self, limit: int) -> list[Sample]:
-        """Samples that no version holds yet, oldest first. A turn whose images have lost their places is set aside."""
+        """Samples that no version holds yet, oldest first. A turn that is damaged, or whose images have lost their
+        places, is set aside.
+        """
         samples, faulty = self._ready(limit)
-        for quarantine in faulty:
-            self.add_quarantine(quarantine)
+        for row, reason in faulty:
+            self.set_aside_damaged(row, reason)
         return samples

@@ -1,5 +1,5 @@
 """Samples and versions: a sample is ready until a version that holds it is committed, and goes into one version at
-most.
+most; or until a step finds nothing in its batch that is left to learn.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
 from openclaw_rl.shared.journal.sqlite import Connection, insert
-from openclaw_rl.shared.journal.turns import read_turn, turn_row
-from openclaw_rl.shared.journal.views import LearningFigures, TurnReaction
+from openclaw_rl.shared.journal.turns import naming_row, read_turn, turn_row
+from openclaw_rl.shared.journal.views import LearningFigures, Lineage, TurnReaction
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
-from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample, Turn, VersionState, now
+from openclaw_rl.shared.records import PolicyVersion, Sample, Turn, VersionState, now
 
 HELD_BACK = "held back for the guard"
 """The beginning of the reason why a turn that is kept for the guard is quarantined."""
@@ -31,7 +31,7 @@ WHERE score IS NOT NULL AND kind = 'main'
 """
 
 _SAMPLE_PLAIN = ("sample_id", "policy", "temperature", "reward", "hint", "time")
-_SAMPLE = f"SELECT turn, explicit, hinted_prompts, {', '.join(_SAMPLE_PLAIN)} FROM samples"
+_SAMPLE = f"SELECT turn, checksum, explicit, hinted_prompts, {', '.join(_SAMPLE_PLAIN)} FROM samples"
 _VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")
 _VERSION = f"SELECT metrics, guard, {', '.join(_VERSION_PLAIN)} FROM versions"
 
@@ -77,6 +77,7 @@ def add_sample(connection: Connection, sample: Sample, *, correction: bool = Fal
         "explicit": sample.explicit,
         "hinted_prompts": encoding.pack_prompts(sample.hinted_prompts, encoding.token_ids(turn.prompt_ids)),
     }
+    values["checksum"] = _checksum(sample.turn_id, values)
     insert(connection, "samples", values)
 
 
@@ -90,18 +91,22 @@ def last_lesson(connection: Connection, turn_id: str) -> Sample | None:
     return None if row is None else _sample(read_turn(connection, row[0]), row)
 
 
-def ready_samples(connection: Connection, limit: int) -> tuple[list[Sample], list[Quarantine]]:
-    """Samples that no version holds yet, oldest first; and what is to be set aside, turns whose images have lost their
-    places.
+def ready_samples(connection: Connection, limit: int) -> tuple[list[Sample], list[tuple[int, str]]]:
+    """Samples that no version holds yet, oldest first; and what is to be set aside, with the reason: rows of turns that
+    are damaged, or whose images have lost their places.
     """
     found: list[Sample] = []
-    faulty: list[Quarantine] = []
+    faulty: list[tuple[int, str]] = []
     for row in connection.execute(f"{_SAMPLE} WHERE state = 'ready' ORDER BY id LIMIT ?", (limit,)).fetchall():
-        turn = read_turn(connection, row[0])
-        if fault := misplaced(turn):
-            faulty.append(Quarantine(turn_id=turn.turn_id, reason=fault))
-        else:
-            found.append(_sample(turn, row))
+        try:
+            turn = read_turn(connection, row[0])
+            fault = misplaced(turn)
+            if not fault:
+                found.append(_sample(turn, row))
+        except DamagedRecord as error:
+            fault = str(error)
+        if fault:
+            faulty.append((row[0], fault))
     return found, faulty
 
 
@@ -190,6 +195,15 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
         _change_state(connection, version.number, "candidate", version.state, version.guard)
 
 
+def mark_known(connection: Connection, sample_ids: Sequence[str]) -> None:
+    """Let ready samples wait no longer: a step found nothing left to learn from their batch. No version holds them, so
+    a later judgement makes a new sample of the turn.
+    """
+    connection.executemany(
+        "UPDATE samples SET state = 'known' WHERE sample_id = ? AND state = 'ready'", [(one,) for one in sample_ids]
+    )
+
+
 def set_version_state(
     connection: Connection, number: int, state: VersionState, guard: Mapping[str, Any] | None = None
 ) -> None:
@@ -229,6 +243,12 @@ def learning_figures(connection: Connection) -> LearningFigures:
     return LearningFigures(number, state, _live_number(connection), *vote_counts(connection))
 
 
+def lineage(connection: Connection) -> Lineage:
+    """See `Lineage`; of the base alone in a new journal."""
+    parents = {int(number): parent for number, parent in connection.execute("SELECT number, parent FROM versions")}
+    return Lineage(_live_number(connection) or 0, parents)
+
+
 def version(connection: Connection, number: int) -> PolicyVersion | None:
     """A version by its number."""
     return next(iter(_versions(connection, "WHERE number = ?", number)), None)
@@ -244,10 +264,24 @@ def next_version_number(connection: Connection) -> int:
     return int(connection.value("SELECT coalesce(max(number) + 1, 0) FROM versions"))
 
 
+def _checksum(turn_id: str, values: Mapping[str, Any]) -> bytes:
+    """A checksum of a sample's columns."""
+    plain = [turn_id, *(values[name] for name in _SAMPLE_PLAIN), bool(values["explicit"])]
+    return encoding.checksum([*(str(value).encode() for value in plain), values["hinted_prompts"]])
+
+
 def _sample(turn: Turn, row: tuple[Any, ...]) -> Sample:
-    _, explicit, hinted, *plain = row
+    """The sample of a row. Raises `DamagedRecord`."""
+    number, checksum, explicit, hinted, *plain = row
+    fields = dict(zip(_SAMPLE_PLAIN, plain, strict=True))
+    with naming_row(number), encoding.naming_damage("its sample"):
+        # Samples that an older version wrote have no checksum.
+        values = {**fields, "explicit": explicit, "hinted_prompts": hinted}
+        if checksum is not None and checksum != _checksum(turn.turn_id, values):
+            raise DamagedRecord("its sample is not what was written (checksum)")
+        prompts = encoding.unpack_prompts(hinted, encoding.token_ids(turn.prompt_ids))
     return Sample(
-        **dict(zip(_SAMPLE_PLAIN, plain, strict=True)),
+        **fields,
         turn_id=turn.turn_id,
         origin="turn",
         prompt_ids=turn.prompt_ids,
@@ -257,7 +291,7 @@ def _sample(turn: Turn, row: tuple[Any, ...]) -> Sample:
         images=images_of(turn),
         no_ratio=no_ratio(turn.sampling),
         explicit=bool(explicit),
-        hinted_prompts=encoding.unpack_prompts(hinted, encoding.token_ids(turn.prompt_ids)),
+        hinted_prompts=prompts,
     )
 
 
@@ -306,6 +340,15 @@ def _change_state(
             quarantine_turn(connection, turn, reason, now())
 
 
+def _object(text: str) -> dict[str, Any]:
+    """A JSON object; empty where it is damaged, so that a candidate has not passed."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
 def _known(connection: Connection, number: int) -> bool:
     return connection.value("SELECT 1 FROM versions WHERE number = ?", number) is not None
 
@@ -325,8 +368,8 @@ def _existing(connection: Connection, number: int) -> PolicyVersion:
 def _versions(connection: Connection, which: str, *values: int) -> list[PolicyVersion]:
     found = []
     for metrics, guard, *plain in connection.execute(f"{_VERSION} {which}", values).fetchall():
-        fields = dict(zip(_VERSION_PLAIN, plain, strict=True)) | {"metrics": json.loads(metrics)}
+        fields = dict(zip(_VERSION_PLAIN, plain, strict=True)) | {"metrics": _object(metrics)}
         query = "SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position"
         samples = tuple(connection.column(query, fields["number"]))
-        found.append(PolicyVersion(**fields, sample_ids=samples, guard=json.loads(guard)))
+        found.append(PolicyVersion(**fields, sample_ids=samples, guard=_object(guard)))
     return found

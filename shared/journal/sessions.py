@@ -50,6 +50,7 @@ FROM turns WHERE session = ? ORDER BY turns.id
 _STATES = (
     ("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", "trained"),
     ("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", "ready"),
+    ("SELECT 1 FROM samples WHERE turn = ? AND state = 'known'", "known"),
     ("SELECT 1 FROM quarantines WHERE turn = ?", "quarantined"),
     ("SELECT 1 FROM judge_queue WHERE turn = ?", "unjudged"),
     ("SELECT 1 FROM judgements WHERE turn = ?", "judged"),
@@ -210,10 +211,10 @@ def find_answers(connection: Connection, marks: Sequence[bytes], session_id: str
 
 
 def side_turns(connection: Connection, limit: int, session_id: str = "") -> list[tuple[str, str]]:
-    """The latest complete side turns that continue another turn, of the named session or of all, and these turns."""
+    """The latest complete side turns, of the named session or of all, and the turns that they continue ("" if none)."""
     rows: list[tuple[str, str]] = connection.execute(
-        "SELECT turn_id, parent_turn_id FROM turns WHERE id > (SELECT max(id) FROM turns) - ?2 AND kind = 'side' "
-        "AND status = 'complete' AND parent_turn_id IS NOT NULL "
+        "SELECT turn_id, ifnull(parent_turn_id, '') FROM turns WHERE id > (SELECT max(id) FROM turns) - ?2 "
+        "AND kind = 'side' AND status = 'complete' "
         "AND (?3 = '' OR session = (SELECT id FROM sessions WHERE session_id = ?3)) ORDER BY id DESC LIMIT ?1",
         (limit, _RECENT, session_id),
     ).fetchall()

@@ -7,17 +7,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import expect, expected_episode, forget_expected, open_episode_of
 from openclaw_rl.shared.journal.sqlite import Connection
-from openclaw_rl.shared.journal.turns import read_turn, turn_row
+from openclaw_rl.shared.journal.turns import intact_turns, naming_row, read_turn, turn_row
 from openclaw_rl.shared.journal.views import Frame
-from openclaw_rl.shared.records import Feedback, Judgement, Message, NextState, Outcome, Quarantine, Turn
+from openclaw_rl.shared.records import Feedback, Judgement, Message, NextState, Outcome, Quarantine, Turn, now
 
 _T = TypeVar("_T")
 Settled = Literal["", "weak", "firm"]
@@ -67,7 +68,9 @@ def settle(connection: Connection, next_state: NextState, frame: Frame | None = 
         weak, body = standing
         if next_state.weak or not weak:
             return "weak" if weak else ""
-        before = unpack_record(body, NextState).next_turn_id
+        before = None
+        with suppress(DamagedRecord):
+            before = unpack_record(body, NextState).next_turn_id
         next_state = msgspec.structs.replace(next_state, instead_of=before)
         connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (turn,))
     connection.execute(
@@ -99,8 +102,9 @@ def _is_foreign(connection: Connection, turn: int, frame: Frame) -> bool:
     digest = b""
     if head is not None:
         digest, body = connection.execute("SELECT digest, body FROM blobs WHERE id = ?", (head,)).fetchone()
-        if decode(unpack(body)).get("role") != "system":
-            digest = b""
+        with suppress(DamagedRecord):  # the turn itself is set aside when it is read
+            if decode(unpack(body)).get("role") != "system":
+                digest = b""
     return bool(digest != frame.system)
 
 
@@ -180,6 +184,13 @@ def add_quarantine(connection: Connection, quarantine: Quarantine) -> None:
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
 
 
+def set_aside_damaged(connection: Connection, turn: int, reason: str) -> None:
+    """Take a turn that cannot be read out of training and out of every queue, for good."""
+    quarantine_turn(connection, turn, reason, now())
+    for queue in ("judge_queue", "audit_queue"):
+        connection.execute(f"DELETE FROM {queue} WHERE turn = ?", (turn,))
+
+
 def unjudged(connection: Connection, limit: int, *, offset: int = 0, explicit: bool = False) -> list[Turn]:
     """Turns that wait for a judge, oldest first: main, complete, trainable, with a next state, feedback or an
     outcome. The first `offset` of them are left out; with `explicit` all those without feedback or an outcome are.
@@ -250,7 +261,7 @@ def prompts_seen(connection: Connection, limit: int, *, images: bool = False) ->
         if len(turns) >= limit:
             break
         turns.setdefault(prompt, turn)
-    return [read_turn(connection, turn) for turn in turns.values()]
+    return intact_turns(connection, list(turns.values()))
 
 
 def recent_hints(connection: Connection, limit: int) -> list[str]:
@@ -259,16 +270,21 @@ def recent_hints(connection: Connection, limit: int) -> list[str]:
     return connection.column(query, limit)[::-1]
 
 
-def hint_mentions(connection: Connection, limit: int) -> list[tuple[int, str]]:
-    """The hints from people among the last `limit` judgements, each as often as it was given, with the judgement's
-    number, newest first.
+def hint_mentions(connection: Connection, numbers: Sequence[int]) -> list[tuple[int, str]]:
+    """The hints from people in the judgements with these numbers, with the number."""
+    marks = ",".join("?" * len(numbers))
+    query = f"SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id IN ({marks})"
+    return [(int(number), str(hint)) for number, hint in connection.execute(query, tuple(numbers))]
+
+
+def hints_after(connection: Connection, number: int, limit: int) -> list[tuple[int, str]]:
+    """The last `limit` mentions of hints from people in judgements after this one, each as often as it was given, with
+    the judgement's number; oldest first.
     """
     rows = connection.execute(
-        "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > (SELECT coalesce(max(id), 0) FROM "
-        "judgements) - ? ORDER BY id DESC",
-        (limit,),
-    )
-    return [(int(number), str(hint)) for number, hint in rows]
+        "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > ? ORDER BY id DESC LIMIT ?", (number, limit)
+    ).fetchall()
+    return [(int(number), str(hint)) for number, hint in rows[::-1]]
 
 
 def accepted_answers(connection: Connection, limit: int) -> list[tuple[int, str]]:
@@ -314,7 +330,10 @@ def left_out(connection: Connection, limit: int) -> list[list[str]]:
 def vote_counts(connection: Connection) -> tuple[int, int, int, int]:
     """Judgements there ever were, those without a score, votes, and votes that failed."""
     found = connection.value("SELECT value FROM controls WHERE key = ?", _VOTES)
-    judgements, without_score, votes, failed = json.loads(found) if found else (0, 0, 0, 0)
+    try:
+        judgements, without_score, votes, failed = json.loads(found) if found else (0, 0, 0, 0)
+    except (ValueError, TypeError):  # damaged: counted from here on
+        return 0, 0, 0, 0
     return judgements, without_score, votes, failed
 
 
@@ -327,7 +346,9 @@ def _count_votes(connection: Connection, judgement: Judgement) -> None:
 
 
 def _records(connection: Connection, record: type[_T], query: str, key: str) -> list[_T]:
-    return [unpack_record(body, record) for body in connection.column(query, key)]
+    row = connection.value(_ROW[1:-1], key)
+    with naming_row(row) if row is not None else nullcontext():
+        return [unpack_record(body, record) for body in connection.column(query, key)]
 
 
 def _queue(connection: Connection, turn: int) -> None:
@@ -341,7 +362,9 @@ def _queue(connection: Connection, turn: int) -> None:
 def _replaced(connection: Connection, turn: int, next_turn_id: str) -> bool:
     """True if the turn's next state came instead of the one that this request brought."""
     body = connection.value("SELECT body FROM next_states WHERE turn = ?", turn)
-    return body is not None and unpack_record(body, NextState).instead_of == next_turn_id
+    with suppress(DamagedRecord):
+        return body is not None and unpack_record(body, NextState).instead_of == next_turn_id
+    return False
 
 
 def _newer_feedback(connection: Connection, turn: int) -> bool:

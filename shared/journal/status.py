@@ -114,6 +114,7 @@ def status(connection: Connection) -> dict[str, Any]:
         "unjudged": number("SELECT count(*) FROM judge_queue"),
         "ready": samples.get("ready", 0),
         "consumed": samples.get("consumed", 0),
+        "known": samples.get("known", 0),
         "quarantined": groups("SELECT reason, count(*) FROM quarantines GROUP BY reason"),
         "versions": groups("SELECT state, count(*) FROM versions GROUP BY state"),
         "live": live[0] if live else None,

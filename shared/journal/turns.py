@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
-from openclaw_rl.shared.errors import JournalError
+from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
@@ -43,8 +45,15 @@ _PLAIN = (
 )
 """Fields of a turn that are columns as they are."""
 
+_FACTS = (
+    *("sampling", "versions", "image_spans"),
+    *("episode", "kind", "policy", "finish_reason", "status", "untrainable"),
+)
+"""Columns of a turn that never change and that learning goes by."""
+
 _TURN = f"""
-SELECT sessions.session_id, arrived, first_token, finished, sampling, versions, image_spans, tools, answer, logprobs,
+SELECT sessions.session_id, checksum, arrived, first_token, finished, sampling, versions, image_spans, tools, answer,
+  logprobs,
   {", ".join(f"turns.{name}" for name in _PLAIN)}
 FROM turns JOIN sessions ON sessions.id = session JOIN contents ON turn = turns.id WHERE turns.id = ?
 """
@@ -114,13 +123,15 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
         "shared_ids": shared_ids,
     }
     row = insert(connection, "turns", values)
+    facts = [values[name] for name in _FACTS]
     connection.execute(
-        "INSERT INTO contents (turn, prompt_rest, response_ids, logprobs) VALUES (?,?,?,?)",
+        "INSERT INTO contents (turn, prompt_rest, response_ids, logprobs, checksum) VALUES (?,?,?,?,?)",
         (
             row,
             encoding.pack_ids(prompt[shared_ids:], near),
             encoding.pack_ids(response, array("I")),
             encoding.keep(logprobs.tobytes()),
+            _checksum(turn.turn_id, prompt, response, logprobs, [*digests, tools_digest, answer_digest], facts),
         ),
     )
     blobs = [
@@ -163,8 +174,13 @@ def find_turn(connection: Connection, turn_id: str) -> Turn | None:
 
 def find_answer(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     """The answer of a complete turn as a canonical message, without reading the turn's history."""
-    found = connection.value("SELECT answer FROM turns WHERE turn_id = ? AND status = 'complete'", turn_id)
-    return None if found is None else _load(connection, found)
+    query = "SELECT id, answer FROM turns WHERE turn_id = ? AND status = 'complete'"
+    found = connection.execute(query, (turn_id,)).fetchone()
+    if found is None:
+        return None
+    with naming_row(found[0]):
+        answer: dict[str, Any] = _load(connection, found[1])
+    return answer
 
 
 def was_sampled(connection: Connection, texts: Sequence[str]) -> bool:
@@ -184,20 +200,59 @@ def turn_row(connection: Connection, turn_id: str) -> int:
 
 
 def read_turn(connection: Connection, row: int) -> Turn:
-    """The turn of a row."""
+    """The turn of a row. Raises `DamagedRecord` where it is not what was recorded."""
+    with naming_row(row), encoding.naming_damage("its record"):
+        return _read_turn(connection, row)
+
+
+def intact_turns(connection: Connection, rows: Sequence[int]) -> list[Turn]:
+    """The turns of these rows without those that are damaged."""
+    found = []
+    for row in rows:
+        with suppress(DamagedRecord):
+            found.append(read_turn(connection, row))
+    return found
+
+
+@contextmanager
+def naming_row(row: int) -> Iterator[None]:
+    """Name the turn of a `DamagedRecord`; damage that SQLite finds itself is one."""
+    try:
+        yield
+    except DamagedRecord as error:
+        raise DamagedRecord(f"turn number {row} of the journal is damaged: {error}", row=row) from error
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", None)  # text that is no UTF-8 has none
+        if code is not None and code & 0xFF != sqlite3.SQLITE_CORRUPT:
+            raise
+        raise DamagedRecord(f"turn number {row} of the journal is damaged: {error}", row=row) from error
+
+
+def _read_turn(connection: Connection, row: int) -> Turn:
     blobs, prompt, response = _replay(connection, row)
-    session_id, arrived, first_token, finished, sampling, versions, images, tools, answer, logprobs, *plain = (
+    session_id, checksum, arrived, first_token, finished, sampling, versions, images, tools, answer, packed, *plain = (
         connection.execute(_TURN, (row,)).fetchone()
     )
+    fields = dict(zip(_PLAIN, plain, strict=True))
+    logprobs = encoding.unpack_floats(packed)
+    contents = [_body(connection, blob) for blob in (*blobs, *(() if tools is None else (tools,)), answer)]
+    digests = [address for address, _ in contents]
+    if tools is None:
+        digests.insert(len(blobs), encoding.address(b""))
+    # Turns that an older version recorded have no checksum.
+    facts = [{"sampling": sampling, "versions": versions, "image_spans": images, **fields}[name] for name in _FACTS]
+    if checksum is not None and checksum != _checksum(fields["turn_id"], prompt, response, logprobs, digests, facts):
+        raise DamagedRecord("it is not what was recorded (checksum)")
+    values = [encoding.decode(body) for _, body in contents]
     return Turn(
-        **dict(zip(_PLAIN, plain, strict=True)),
+        **fields,
         session_id=session_id,
-        messages=[image_store.with_files(connection, _load(connection, blob)) for blob in blobs],
-        tools=_load(connection, tools) if tools is not None else (),
-        answer=_load(connection, answer),
+        messages=[image_store.with_files(connection, value) for value in values[: len(blobs)]],
+        tools=values[-2] if tools is not None else (),
+        answer=values[-1],
         prompt_ids=prompt,
         response_ids=response,
-        logprobs=encoding.unpack_floats(logprobs),
+        logprobs=logprobs,
         sampling=_SAMPLING.decode(sampling),
         versions=tuple(VersionSpan(*span) for span in SPANS.decode(versions)),
         image_spans=tuple(ImageSpan(*span) for span in _IMAGES.decode(images)),
@@ -205,18 +260,36 @@ def read_turn(connection: Connection, row: int) -> Turn:
     )
 
 
+def _checksum(
+    turn_id: str,
+    prompt: array[int],
+    response: array[int],
+    logprobs: array[float],
+    digests: Sequence[bytes],
+    facts: Sequence[object],
+) -> bytes:
+    """A checksum of what a turn is, whatever it is stored as a difference to; `digests` of its messages, tools and
+    answer.
+    """
+    numbers = [values.tobytes() for values in (prompt, response, logprobs)]
+    rest = [fact if isinstance(fact, bytes) else str(fact).encode() for fact in facts]
+    return encoding.checksum([turn_id.encode(), *numbers, b"".join(digests), *rest])
+
+
 def _base(connection: Connection, parent: tuple[str, int, int] | None, head: int | None) -> Base | None:
     """The parent, while its chain is short; else the newest full copy with its head, unless many hang on it."""
     if parent is not None:
         turn_id, row, depth = parent
         if depth + 1 < GENERATIONS:
-            return Base(row, depth, _content(connection, turn_id, row))
+            with suppress(DamagedRecord):  # then it is stored as if that were not its parent
+                return Base(row, depth, _content(connection, turn_id, row))
     if head is not None:
         found = connection.execute(
             "SELECT id, turn_id FROM turns WHERE head = ? AND base IS NULL ORDER BY id DESC LIMIT 1", (head,)
         ).fetchone()
         if found and connection.value("SELECT count(*) FROM turns WHERE base = ?", found[0]) < FAN_OUT:
-            return Base(found[0], 0, _content(connection, found[1], found[0]))
+            with suppress(DamagedRecord):
+                return Base(found[0], 0, _content(connection, found[1], found[0]))
     return None
 
 
@@ -224,7 +297,8 @@ def _content(connection: Connection, turn_id: str, row: int) -> Content:
     recent = connection.recent.get(turn_id)
     if recent is not None:
         return recent
-    blobs, prompt, response = _replay(connection, row)
+    with naming_row(row), encoding.naming_damage("its record"):
+        blobs, prompt, response = _replay(connection, row)
     blobs.append(connection.value("SELECT answer FROM turns WHERE id = ?", row))
     digests = [connection.value("SELECT digest FROM blobs WHERE id = ?", blob) for blob in blobs]
     content = Content(digests, prompt + response)
@@ -306,8 +380,17 @@ def _blob(connection: Connection, body: bytes, address: bytes | None = None) -> 
     return insert(connection, "blobs", {"digest": address, "body": encoding.pack(body)}) if row is None else row
 
 
+def _body(connection: Connection, blob: int) -> tuple[bytes, bytes]:
+    """The digest and the content of a blob. Raises `DamagedRecord` where they do not belong together."""
+    found = connection.execute("SELECT digest, body FROM blobs WHERE id = ?", (blob,)).fetchone()
+    if found is None:
+        raise DamagedRecord(f"message {blob} is missing")
+    body = encoding.unpack(found[1])
+    if encoding.address(body) != found[0]:
+        raise DamagedRecord(f"message {blob} is not what was written (digest)")
+    return found[0], body
+
+
 def _load(connection: Connection, blob: int) -> Any:
-    body = connection.value("SELECT body FROM blobs WHERE id = ?", blob)
-    if body is None:
-        raise JournalError(f"message {blob} is missing from the journal: the file is damaged; restore a copy")
-    return encoding.decode(encoding.unpack(body))
+    """The value of a blob. Raises `DamagedRecord`."""
+    return encoding.decode(_body(connection, blob)[1])

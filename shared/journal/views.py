@@ -41,8 +41,8 @@ class EpisodeRow(msgspec.Struct, frozen=True):
 
 
 class TurnSummary(msgspec.Struct, frozen=True):
-    """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `trained` or `quarantined`; lengths in
-    tokens.
+    """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `known`, `trained` or `quarantined`; lengths
+    in tokens.
     """
 
     turn_id: str
@@ -119,6 +119,33 @@ class LearningFigures(msgspec.Struct, frozen=True):
     without_score: int = 0
     votes: int = 0
     failed: int = 0
+
+
+class Lineage:
+    """The versions by their parents, seen from the `live` one. Rejected ones have numbers too, so a difference of
+    numbers is not a number of updates.
+    """
+
+    def __init__(self, live: int, parents: Mapping[int, int | None]) -> None:
+        self.live = live
+        self._parents = parents
+        self._above: dict[int, int] = {}
+        node: int | None = live
+        while node is not None and node not in self._above:
+            self._above[node] = len(self._above)
+            node = parents.get(node)
+
+    def updates_from(self, version: int) -> int:
+        """The number of updates between a version and the live one, through the nearest version that both come from.
+        For a version that the journal does not have, the difference of the numbers.
+        """
+        node, steps = version, 0
+        while node not in self._above:
+            parent = self._parents.get(node)
+            if parent is None:
+                return abs(self.live - version)
+            node, steps = parent, steps + 1
+        return self._above[node] + steps
 
 
 class ProcessRow(msgspec.Struct, frozen=True):

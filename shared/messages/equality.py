@@ -16,6 +16,7 @@ import msgspec
 
 from openclaw_rl.shared.messages.images import comparable
 from openclaw_rl.shared.records import Message
+from openclaw_rl.shared.text_reading import reads_text
 
 _MAX_DEPTH = 64
 _MAX_EXACT = 2**53  # beyond it JavaScript clients cannot tell two integers apart
@@ -30,6 +31,7 @@ def calls_json(messages: Sequence[Message]) -> bytes:
     return msgspec.json.encode([message["tool_calls"] for message in messages if "tool_calls" in message])
 
 
+@reads_text()
 def parse_arguments(text: str) -> dict[str, Any] | str:
     """Tool-call arguments as an object, or the very text where it is no JSON object (or one nested deeper than 64); ""
     is an empty object."""
@@ -74,6 +76,7 @@ def call_key(call: Mapping[str, Any]) -> bytes:
     return hashlib.blake2b(payload, digest_size=16).digest()
 
 
+@reads_text()
 def squeezed(text: str) -> bytes:
     """The text without its white space."""
     return text.strip().encode(errors="surrogatepass").translate(None, _SPACE)
@@ -92,6 +95,7 @@ def call_mark(identity: str) -> bytes:
     return hashlib.blake2b(plain.encode(), digest_size=16, person=b"call").digest() if len(plain) >= _UNIQUE else b""
 
 
+@reads_text()
 def text_mark(text: str) -> bytes:
     """16 bytes for an answer's text without reasoning and white space; empty for an empty one."""
     words = squeezed(without_reasoning(text))
@@ -106,6 +110,7 @@ def answer_marks(answer: Message) -> list[bytes]:
     return [mark for mark in dict.fromkeys(marks) if mark]
 
 
+@reads_text()
 def without_reasoning(text: str) -> str:
     """An assistant's text without what stands between reasoning tags, and without tags that nothing closes or opens:
     clients take them out of what they echo, some of them or all. Where a block is open at the end although something in

@@ -32,6 +32,7 @@ from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.equality import parse_arguments, too_deep
 from openclaw_rl.shared.messages.images import image_part
 from openclaw_rl.shared.records import Message
+from openclaw_rl.shared.text_reading import reads_text
 
 ROLES = {
     "system": "system",
@@ -316,6 +317,7 @@ def _split_reasoning(content: str) -> tuple[str, str]:
     return rest.strip(), reasoning.strip()
 
 
+@reads_text()
 def clean_text(text: str) -> str:
     """The text with half surrogate pairs (clients cut emoji in two) as U+FFFD, as every UTF-8 encoder writes them."""
     if text.isascii():

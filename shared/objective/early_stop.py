@@ -1,6 +1,10 @@
-"""The end of passes over a batch before all are made: the teacher has hardly anything left to teach."""
+"""The end of passes over a batch before all are made, or before the first: the teacher has hardly anything left to
+teach.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from openclaw_rl.shared.objective.metrics import BatchMetrics
 from openclaw_rl.shared.trainer import Recipe
@@ -9,6 +13,8 @@ UNNOTICEABLE = 0.002
 """Nats a token between policy and teacher that make no difference. Passes end here where a teacher has hardly anything
 to teach, whatever the setting.
 """
+ROUNDING = 1e-5
+"""Nats a token that no update can take away. A wish that changes a few tokens of a long answer is more than that."""
 
 
 def stops_early(recipe: Recipe) -> bool:
@@ -20,9 +26,7 @@ def loss_to_reach(recipe: Recipe, distance: float | None) -> float | None:
     """The loss of the distillation at which passes end, `None` where all are made. `distance` is what the teacher has
     to teach: the mean of KL(base ‖ teacher) over the first answers of the batch, `None` where no answer has a teacher.
     """
-    if not stops_early(recipe):
-        return None
-    return recipe.w_opd * max(recipe.early_stop * (distance or 0.0), UNNOTICEABLE)
+    return recipe.w_opd * max(_share(recipe, distance), UNNOTICEABLE) if stops_early(recipe) else None
 
 
 def is_taught(metrics: BatchMetrics, goal: float | None) -> bool:
@@ -33,4 +37,22 @@ def is_taught(metrics: BatchMetrics, goal: float | None) -> bool:
         return False
     if metrics.sizes["distill"] or metrics.sizes["imitate"]:
         return metrics.distance <= goal
-    return not any(metrics.sizes[term] for term in ("binary", "policy", "custom"))
+    return not _is_rewarded(metrics)
+
+
+def is_known(parts: Sequence[BatchMetrics], recipe: Recipe, distance: float | None) -> bool:
+    """True if not even the first update has anything to teach, by the metrics of the pass before it: those of all
+    `parts` of the batch together, each over other answers. Then at most the share `early_stop` of the `distance` is
+    left, however small that is. A reward is always learned from.
+    """
+    if not stops_early(recipe) or any(_is_rewarded(part) for part in parts):
+        return False
+    return sum(part.distance for part in parts) <= recipe.w_opd * max(_share(recipe, distance), ROUNDING)
+
+
+def _share(recipe: Recipe, distance: float | None) -> float:
+    return recipe.early_stop * (distance or 0.0)
+
+
+def _is_rewarded(metrics: BatchMetrics) -> bool:
+    return any(metrics.sizes[term] for term in ("binary", "policy", "custom"))

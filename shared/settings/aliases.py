@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -72,7 +73,17 @@ def selection(text: str) -> str:
     return {"sequence_optimal": "overlap-sequence", "token_optimal": "overlap-token"}.get(text, text)
 
 
-_READERS = {reader.__name__: reader for reader in (switch, in_samples, debug, level, majority, selection, method_name)}
+def judge_path(text: str) -> str:
+    """A variable for the path of a judge: a name of the Hugging Face hub is a model to serve, none of a provider."""
+    is_hub_name = _HUB_NAME.fullmatch(text) is not None and not Path(text).is_dir()
+    return f"engine:{text}" if is_hub_name else text
+
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
+_READERS = {
+    reader.__name__: reader
+    for reader in (switch, in_samples, debug, level, majority, selection, method_name, judge_path)
+}
 
 
 class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,7 +94,9 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     flags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
-    read: Literal["", "switch", "in_samples", "debug", "level", "majority", "selection", "method_name"] = ""
+    read: Literal[
+        "", "switch", "in_samples", "debug", "level", "majority", "selection", "method_name", "judge_path"
+    ] = ""
     holds: tuple[str, ...] = ()
     instead: str = ""
     quiet: bool = False

@@ -112,7 +112,12 @@ def _obstacle(settings: Settings) -> str:
 
 
 def _size(settings: Settings) -> str:
-    count = count_parameters(settings.engine.model)
+    return size_text(settings.engine.model) or "a provider's model, whose name does not give its size"
+
+
+def size_text(model: str) -> str:
+    """The number of a model's parameters with the word; "" if neither its files nor its name say it."""
+    count = count_parameters(model)
     if not count:
-        return "a provider's model, whose name does not give its size"
+        return ""
     return f"{count / 1e9:.3g} billion parameters" if count >= 1e9 else f"{count / 1e6:.3g} million parameters"

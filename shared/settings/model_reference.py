@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Literal
@@ -68,15 +69,23 @@ def read_model(text: str, setting: str) -> ModelReference:
         folder = text.removeprefix("reward-model:").strip()
         if not folder:
             raise ConfigError(f"{setting} = {text!r} names no folder: reward-model:FOLDER")
-        return ModelReference(setting, "reward-model", folder)
+        return ModelReference(setting, "reward-model", model_path(folder))
     if is_hook(text):
         return ModelReference(setting, "hook", text)
-    config = read_json(Path(name).expanduser() / "config.json")
-    if config is not None:
-        is_classifier = any(str(one).endswith(_CLASSIFIER) for one in config.get("architectures") or ())
-        return ModelReference(setting, "reward-model" if is_classifier else "engine", name, url)
+    known = is_classifier(name)
+    if known is not None:
+        return ModelReference(setting, "reward-model" if known else "engine", name, url)
     if text.startswith(("/", "./", "../", "~")):
         raise ConfigError(f"{setting} = {text!r} is no folder of a model (it has no config.json)")
     if not name:
         raise ConfigError(f"{setting} = {text!r} names no model; write its name before the address: NAME@{url}")
+    close = difflib.get_close_matches(text.lower(), ("rules", "policy", AUTO, *NAMED_MODELS), n=1, cutoff=0.75)
+    if close:
+        raise ConfigError(f"{setting} = {text!r} is no model; did you mean {close[0]}?")
     return ModelReference(setting, "litellm", name, url)
+
+
+def is_classifier(folder: str) -> bool | None:
+    """True for the folder of a sequence classifier, False for that of any other model, `None` for no model's."""
+    config = read_json(Path(folder).expanduser() / "config.json")
+    return None if config is None else any(str(one).endswith(_CLASSIFIER) for one in config.get("architectures") or ())

@@ -6,6 +6,7 @@ folder of the same name is written `./smollm2`.
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -110,6 +111,17 @@ def find_named(model: str) -> NamedModel | None:
         except ConfigError:  # without a cache folder, none of its folders can be meant
             continue
     return None
+
+
+def find_original(hub_name: str) -> NamedModel | None:
+    """The named model whose original at the Hugging Face hub has this name."""
+    return next((one for one in NAMED_MODELS.values() if hub_name and one.hub_name == hub_name), None)
+
+
+def close_name(text: str) -> str:
+    """The named model that a word without a slash may be a misspelling of; "" for any other text."""
+    close = [] if "/" in text else difflib.get_close_matches(text.lower(), NAMED_MODELS, n=1, cutoff=0.75)
+    return close[0] if close else ""
 
 
 def default_model(data: Path) -> NamedModel:

@@ -167,9 +167,17 @@ def test_the_committed_results_are_of_the_set_and_of_the_shipped_models(
     assert now["judges"]["rules"] == rules, f"measure the rules again: --save bench/results/{judge_page.RULES}"
 
 
-def test_a_judge_that_does_not_exist_is_refused(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no.such.module:Judge", "no.such.module"),
+        ("policy", "judge = policy needs the policy's engine, and there is none here"),
+        ("auto", "judge = auto depends on the policy, and there is none here: name a judge"),
+    ],
+)
+def test_a_judge_that_cannot_be_measured_is_refused(
+    name: str, reason: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench.judge", "--judge", "no.such.module:Judge"])
+    monkeypatch.setattr(sys, "argv", ["bench.judge", "--judge", name])
     assert judge.main() == 1
-    assert "no.such.module" in capsys.readouterr().err
+    assert reason in capsys.readouterr().err

@@ -93,6 +93,12 @@ def test_a_hub_name_that_cannot_be_had_is_said_so(tmp_path: Path) -> None:
     assert "ConfigError: model = 'author/unknown' is no folder, and the Hugging Face hub" in found.stderr
 
 
+@pytest.mark.parametrize("name", ["smolm2", "SmolLM2", "Tiny"])
+def test_a_misspelt_word_is_looked_up_nowhere(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model = '{name}' is no folder; did you mean (smollm2|tiny)\?$"):
+        local_folder(name, setting="model")
+
+
 @pytest.mark.parametrize("path", ["/nowhere/at/all", "./missing", "a/b/c"])
 def test_a_path_without_a_folder_is_no_hub_name(path: str) -> None:
     with pytest.raises(ConfigError, match="is no folder"):

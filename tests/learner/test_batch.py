@@ -8,7 +8,13 @@ import pytest
 
 from openclaw_rl.learner import batch
 from openclaw_rl.shared.errors import EngineError
+from openclaw_rl.shared.records import PolicyVersion, Sample, VersionSpan
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
+
+
+def version(number: int, parent: int, state: Any) -> PolicyVersion:
+    """A version that keeps the weights of the base."""
+    return PolicyVersion(number=number, parent=parent, state=state, checkpoint="", guard={"passed": True})
 
 
 async def test_turns_of_a_short_session_wait_and_are_set_aside_when_it_ends(worlds: Worlds) -> None:
@@ -175,3 +181,53 @@ async def test_tool_results_are_not_read_until_people_have_said_enough(worlds: W
     world.journal.ready_samples = read  # type: ignore[method-assign]
     await tell(world, 31, ["thanks"])
     assert await world.learner.once()
+
+
+async def test_versions_that_were_rejected_make_no_sample_older(worlds: Worlds) -> None:
+    world = worlds(max_version_lag=2, batch_size=2)
+    await world.versions.start()
+    rejected = [(number, 1, "rejected") for number in range(2, 10)]
+    for number, parent, state in ((1, 0, "live"), *rejected, (10, 1, "live")):
+        await world.journal.commit_version(version(number, parent, state))
+    await tell(world, 1, [COMPLAINTS[0], "thanks"], versions=[VersionSpan(1, 0, 3)])
+    assert await world.journal.ready_count() == 2
+    assert await world.learner.once()
+    made = await world.journal.version(11)
+    assert made is not None and len(made.sample_ids) == 2
+    assert (made.metrics["lag/mean"], made.metrics["lag/max"]) == (1.0, 1.0)
+
+
+async def test_samples_of_another_branch_are_as_old_as_the_updates_between_them(worlds: Worlds) -> None:
+    world = worlds(max_version_lag=2, batch_size=2)
+    await world.versions.start()
+    for number, parent in ((1, 0), (2, 1), (3, 2), (4, 3)):
+        await world.journal.commit_version(version(number, parent, "live"))
+    await world.journal.set_version_state(2, "live")
+    await tell(world, 1, [COMPLAINTS[0], COMPLAINTS[1]], versions=[VersionSpan(4, 0, 3)])
+    await tell(world, 3, [COMPLAINTS[2]], versions=[VersionSpan(0, 0, 3)])
+    assert await world.journal.ready_count() == 3, "version 2 is two updates away from either"
+    await world.journal.set_version_state(1, "live")
+    lineage = await world.journal.lineage()
+    assert [lineage.updates_from(number) for number in range(5)] == [1, 0, 1, 2, 3]
+    assert lineage.updates_from(9) == 8, "of a version that the journal does not have only the number is known"
+
+
+async def test_every_turn_is_taught_its_own_hint_in_a_batch_with_more_hints_than_are_remembered(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(max_hints=2, batch_size=4, rehearsals=0, anchors=0)
+    await world.versions.start()
+    taught: list[Sample] = []
+    step = world.trainer.step
+
+    async def spied(samples: Any, recipe: Any) -> Any:
+        taught.extend(samples)
+        return await step(samples, recipe)
+
+    monkeypatch.setattr(world.trainer, "step", spied)
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    read = world.prompter.tokenizer.decode
+    shown = {str(sample.hint): [read(ids) for ids in sample.hinted_prompts] for sample in taught}
+    assert len(shown) == 4
+    assert all(len(prompts) == 2 and hint in prompts[-1] for hint, prompts in shown.items())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.hints import UNRELATED, HintMemory
+from openclaw_rl.learner.hints import BALANCES, UNRELATED, HintMemory
 from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
 from openclaw_rl.shared.engine.protocol import Scores
 from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
@@ -54,6 +54,22 @@ class ScoringBase:
         return Scores(rows[range(len(answer)), list(answer)].tolist(), 0)
 
 
+class OpposedBase:
+    """Stands for an engine: answers are `nats` less likely after a prompt that holds one of the `opposed` wishes."""
+
+    def __init__(self, prompter: Prompter, opposed: Sequence[str], nats: float = 9.0) -> None:
+        self._prompter = prompter
+        self._opposed = opposed
+        self.nats = nats
+        self.asked = 0
+
+    async def score(self, prompt: Sequence[int], answer: Sequence[int], *, version: int, **_: Any) -> Scores:
+        self.asked += 1
+        text = self._prompter.decode(list(prompt), skip_special_tokens=True)
+        lost = self.nats if any(wish in text for wish in self._opposed) else 0.0
+        return Scores([-lost, *[0.0] * (len(answer) - 1)], 0)
+
+
 class MemoryWorld:
     """A journal in which people said things, and the memory over it."""
 
@@ -61,16 +77,34 @@ class MemoryWorld:
         self.settings = Settings(data=folder)
         self.journal = AsyncJournal(self.settings.serve.journal_path)
         self.prompter = Prompter(EMBEDDED_POLICY)
-        self.engine = ScoringBase(self.settings)
-        self.memory = HintMemory(self.journal, self.engine, self.prompter, self.settings)  # type: ignore[arg-type]
+        self.engine: Any = ScoringBase(self.settings)
         self._count = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """A fresh memory, as after a restart."""
+        self.memory = HintMemory(self.journal, self.engine, self.prompter, self.settings)
+
+    def opposing(self, *wishes: str) -> OpposedBase:
+        """From now on the base finds answers less likely under `wishes`."""
+        self.engine = OpposedBase(self.prompter, wishes)
+        self.restart()
+        return self.engine
 
     async def judged(
-        self, answer: str, score: float, hint: str | None = None, role: str = "user", before: Turn | None = None
+        self,
+        answer: str,
+        score: float,
+        hint: str | None = None,
+        role: str = "user",
+        before: Turn | None = None,
+        system: str = "",
     ) -> Turn:
         """A turn that was answered, judged so; a second try if there is a turn `before`, and a complaint about it."""
         self._count += 1
         messages = [{"role": "user", "content": QUESTION}]
+        if system:
+            messages.insert(0, {"role": "system", "content": system})
         if before is not None:
             messages += [{"role": "assistant", "content": BOLD}, {"role": "user", "content": NO_BOLD}]
         prompt = self.prompter.render(ChatInput(messages=messages, tools=[], tools_json=b"")).ids()
@@ -167,7 +201,9 @@ async def test_an_engine_that_cannot_score_lets_all_stand_and_an_absent_one_is_w
     assert await world.memory.standing() == [STEPS]
     world.engine.error = ContextLengthExceeded(prompt_tokens=9, requested_tokens=1, context_length=8)
     assert await world.memory.standing() == [STEPS], "too long to be asked about"
-    world.memory = HintMemory(world.journal, world.engine, world.prompter, world.settings)  # type: ignore[arg-type]
+    world.restart()
+    for _ in range(2):
+        await world.judged(PLAIN, 1.0)
     world.engine.error = EngineError("away")
     with pytest.raises(EngineError, match="away"):
         await world.memory.standing()
@@ -185,11 +221,106 @@ async def test_a_base_that_finds_all_hinted_answers_less_likely_says_nothing_abo
         cost = 0.0 if list(prompt) == list(question) else 10.0
         return Scores([scores.logprobs[0] - cost, *scores.logprobs[1:]], 0)
 
-    world.engine.score = disturbed  # type: ignore[method-assign]
+    world.engine.score = disturbed
     await world.judged(BOLD, -1.0, NO_BOLD)
     for _ in range(8):
         await world.judged(PLAIN, 1.0)
     assert await world.memory.standing() == [NO_BOLD]
     for _ in range(20):
         await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == []
+
+
+OLD = ("No bold, please.", "No numbered steps.", "Plain sentences only.")
+NEW = ("Bold words help me, use them again.", "Number the steps from now on.")
+
+
+@pytest.mark.parametrize("accepted", [2, 10, 60, 64, 100])
+async def test_a_wish_that_fell_stays_fallen_however_many_answers_are_accepted(
+    world: MemoryWorld, accepted: int
+) -> None:
+    world.opposing(*OLD)
+    for wish in OLD:
+        await world.judged(BOLD, -1.0, wish)
+    for wish in NEW:
+        await world.judged(PLAIN, -1.0, wish)
+    for _ in range(accepted):
+        await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == list(NEW)
+    world.restart()
+    assert await world.memory.standing() == list(NEW), "after a restart too"
+
+
+async def test_a_wish_that_fell_stays_fallen_while_answers_say_nothing_about_it(world: MemoryWorld) -> None:
+    base = world.opposing(OLD[0])
+    await world.judged(BOLD, -1.0, OLD[0])
+    for _ in range(3):
+        await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == []
+    base.nats = 0.0
+    for _ in range(70):
+        await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == []
+    await world.judged(PLAIN, -1.0, OLD[0])
+    assert await world.memory.standing() == [], "said twice, accepted against three times"
+    await world.judged(PLAIN, -1.0, "No bold, please!")
+    assert await world.memory.standing() == ["No bold, please!"], "in other words, and as often as accepted against"
+
+
+@pytest.mark.parametrize("said", [1, 8, 9, 40])
+async def test_a_wish_falls_after_at_most_nine_answers_against_it_however_often_it_was_said(
+    world: MemoryWorld, said: int
+) -> None:
+    world.opposing(OLD[0])
+    for _ in range(said):
+        await world.judged(BOLD, -1.0, OLD[0])
+    for number in range(min(said, 8)):
+        await world.judged(BOLD, 1.0)
+        assert await world.memory.standing() == [OLD[0]], f"{said} against {number + 1}"
+    await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == []
+
+
+async def test_a_wish_that_fell_stands_again_after_at_most_eight_mentions(world: MemoryWorld) -> None:
+    world.opposing(OLD[0])
+    await world.judged(BOLD, -1.0, OLD[0])
+    for _ in range(30):
+        await world.judged(BOLD, 1.0)
+    assert await world.memory.standing() == []
+    for _ in range(7):
+        await world.judged(BOLD, -1.0, OLD[0])
+    assert await world.memory.standing() == []
+    await world.judged(BOLD, -1.0, OLD[0])
+    assert await world.memory.standing() == [OLD[0]]
+
+
+async def test_a_wish_is_held_against_answers_to_prompts_as_long_as_an_agents(world: MemoryWorld) -> None:
+    system = "You are a helpful agent. " * 700
+    tokens = len(world.prompter.render(ChatInput(messages=[{"role": "system", "content": system}])).ids())
+    assert tokens > 4096
+    base = world.opposing(OLD[0])
+    await world.judged(BOLD, -1.0, OLD[0], system=system)
+    for _ in range(2):
+        await world.judged(BOLD, 1.0, system=system)
+    assert await world.memory.standing() == []
+    assert base.asked == 4, "two answers, each under the wish and under the unrelated request"
+
+
+async def test_accepted_answers_to_long_prompts_that_share_nothing_vote_at_later_looks(world: MemoryWorld) -> None:
+    world.settings = world.settings.replace(max_sample_tokens=6000)
+    base = world.opposing(OLD[0])
+    await world.judged(BOLD, -1.0, OLD[0])
+    for number in range(3):
+        await world.judged(BOLD, 1.0, system=f"You are agent number {number}. " * 600)
+    found = [(await world.memory.standing(), base.asked) for _ in range(4)]
+    assert found == [([OLD[0]], 2), ([], 4), ([], 6), ([], 6)]
+
+
+async def test_hints_of_a_forgotten_session_are_not_kept(world: MemoryWorld) -> None:
+    world.opposing()
+    await world.judged(BOLD, -1.0, OLD[0])
+    assert await world.memory.standing() == [OLD[0]]
+    assert OLD[0] not in await world.journal.get_control(BALANCES)
+    await world.journal.forget("session-1")
+    world.restart()
     assert await world.memory.standing() == []

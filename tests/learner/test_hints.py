@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from openclaw_rl.learner.hints import distinct, same, with_own
 
 
@@ -10,6 +12,32 @@ def test_near_duplicates_are_one() -> None:
     assert same("Please don't use bold text", "don't use bold text please")
     assert not same("no bold", "no lists")
     assert not same("shorter please", "longer please")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Use bullet points for the list of steps please.", "Don't use bullet points for the list of steps please."),
+        ("Ask before you edit files in my project.", "Do not ask before you edit files in my project."),
+        ("Ask before you edit files in my project.", "dont ask before you edit files in my project"),
+        ("Write a summary at the end of long answers", "Write no summary at the end of long answers"),
+        ("Show the whole file with every change", "Show the whole file with every change except tests"),
+        ("Antworte mit Listen und fetten Wörtern bitte", "Antworte nicht mit Listen und fetten Wörtern bitte"),
+        ("Answer my questions in at most 3 short sentences", "Answer my questions in at most 5 short sentences"),
+        ("Answer my questions in two short plain sentences", "Answer my questions in four short plain sentences"),
+        ("Make answers to my questions about code shorter", "Make answers to my questions about code longer"),
+        ("Use tabs for the indentation of my Python files", "Use spaces for the indentation of my Python files"),
+    ],
+)
+def test_a_negation_another_number_or_another_thing_is_another_wish(one: str, other: str) -> None:
+    assert not same(one, other) and not same(other, one)
+    assert distinct([one, other], 6) == [one, other]
+
+
+def test_the_same_negation_in_another_spelling_is_the_same_wish() -> None:
+    assert same("Don't use bold text in answers", "Please do not use bold text in answers!")
+    assert same("You can't use bold text in answers", "You cannot use bold text in answers")
+    assert same("Answer in at most 3 sentences", "Please answer in at most 3 short sentences")
 
 
 def test_the_newest_of_each_stay_in_order() -> None:

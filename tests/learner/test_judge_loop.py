@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from typing import Any
 
 import pytest
@@ -426,3 +428,49 @@ async def test_a_sample_that_a_version_used_stays_used_when_its_next_state_is_re
     assert lesson is not None and lesson.sample_id == sample.sample_id
     judgement = await world.journal.judgement(made.turn_id)
     assert judgement is not None and judgement.score == 1.0 and AFTER_WEAK in judgement.reason
+
+
+class Broken:
+    """A judge with a fault of its own on one turn."""
+
+    def __init__(self, settings: Any) -> None: ...
+
+    async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
+        if next_state.text == "break":
+            raise ZeroDivisionError("a fault nobody thought of")
+        return Judgement(turn_id=turn.turn_id, score=1.0)
+
+
+async def test_a_turn_on_which_the_judge_breaks_is_set_aside_and_the_others_are_judged(
+    untrained: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = untrained()
+    monkeypatch.setattr(world.judge, "_judge", Broken(world.settings))
+    broken = await world.says(1, "break")
+    await world.says(2, "thanks")
+    await world.judge.once()
+    assert [sample.reward for sample in await world.journal.ready_samples(10)] == [1.0]
+    assert await world.journal.unjudged(9) == []
+    explained = await world.journal.explain(broken.turn_id)
+    assert explained is not None
+    assert "judging it failed (ZeroDivisionError: a fault nobody thought of)" in explained["quarantine"]["reason"]
+
+
+async def test_a_turn_that_changed_on_disk_is_set_aside_and_the_loop_continues(
+    untrained: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openclaw_rl.learner.judge.loop._PAUSE_AFTER_FAILURE", 0.01)
+    world = untrained()
+    await world.says(1, "thanks")
+    await world.says(2, "thanks")
+    with contextlib.closing(sqlite3.connect(world.journal.sync.path, isolation_level=None)) as file:
+        file.execute("UPDATE contents SET response_ids = x'10ffff' WHERE turn = 1")
+    loop = asyncio.create_task(world.judge.run())
+    try:
+        async with asyncio.timeout(20):
+            await world.judge.judged.wait()
+    finally:
+        loop.cancel()
+    assert [sample.turn_id[-1] for sample in await world.journal.ready_samples(10)] == ["2"]
+    (reason,) = (await world.journal.status())["quarantined"]
+    assert "damaged" in reason

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.cli.commands.why import story
 from openclaw_rl.learner.loop import POLL, keep_engine_in_step
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.errors import EngineError, JournalError, TrainerError
@@ -150,6 +151,36 @@ async def test_a_hint_from_a_tool_teaches_its_own_turn_and_no_rehearsal(
     assert rehearsed and all("shorter next time" in text and "no such" not in text for text in rehearsed)
 
 
+async def test_no_row_of_a_teacher_is_longer_than_max_sample_tokens(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lengths(first: int, **changes: Any) -> tuple[list[int], dict[str, str]]:
+        world = worlds(**changes)
+        await world.versions.start()
+        found: list[int] = []
+        step = world.trainer.step
+
+        async def watched(samples: Sequence[Sample], recipe: Recipe) -> StepReport:
+            for one in samples:
+                found.extend(len(one.response_ids) + len(ids) for ids in (one.prompt_ids, *one.hinted_prompts))
+            return await step(samples, recipe)
+
+        monkeypatch.setattr(world.trainer, "step", watched)
+        await tell(
+            world, first, ["too long", "please use plain sentences, no lists and no bold text", "thanks", "thanks"]
+        )
+        assert await world.learner.once()
+        return found, dict(world.progress.status()["notes"])
+
+    usual, notes = await lengths(1)
+    limit = sorted({*usual})[-2]
+    assert not notes
+    within, notes = await lengths(11, max_sample_tokens=limit)
+    assert max(within) <= limit
+    assert any(length > 16 for length in within), "some hints are short enough"
+    assert notes["long prompts"].startswith(f"left out, with the answer longer than max_sample_tokens = {limit}: ")
+
+
 async def test_the_binary_method_learns_from_every_score_and_makes_no_rollouts(worlds: Worlds) -> None:
     world = worlds(method="binary")
     await world.versions.start()
@@ -190,6 +221,43 @@ async def test_a_paused_learner_does_not_spin_on_news(worlds: Worlds) -> None:
         async with asyncio.timeout(3 * POLL):
             await world.learner.run()
     assert 1 <= looks <= 6
+
+
+async def test_a_batch_with_nothing_left_to_learn_makes_no_version(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    assert await world.learner.once()
+    step, reports = world.trainer.step, []
+
+    async def known(samples: Any, recipe: Recipe) -> StepReport:
+        reports.append(await step(samples, recipe.replace(early_stop=2.0)))
+        return reports[-1]
+
+    monkeypatch.setattr(world.trainer, "step", known)
+    await tell(world, 5, list(COMPLAINTS[:3]))
+    praised = await world.says(8, "thanks")
+    await world.judge.once()
+    loads = list(world.engine.loads)
+    assert await world.learner.once()
+    assert [report.updates for report in reports] == [0]
+    assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
+    assert world.engine.loads == loads and world.versions.current == 1
+    counts = await world.journal.status()
+    assert (counts["ready"], counts["consumed"], counts["known"]) == (0, 4, 4)
+    explained = await world.journal.explain(praised.turn_id)
+    assert explained is not None
+    assert "A step found nothing left to learn from it." in list(story(explained))
+
+    monkeypatch.setattr(world.trainer, "step", step)
+    await world.journal.add_feedback(Feedback(turn_id=praised.turn_id, session_id=praised.session_id, score=1.0))
+    await world.judge.once()
+    await tell(world, 9, list(COMPLAINTS[:3]))
+    assert await world.learner.once()
+    version = await world.journal.version(2)
+    assert version is not None and version.metrics["step"] == 2 and len(version.sample_ids) == 4
 
 
 async def test_a_full_journal_after_the_commit_delays_the_version_and_loses_nothing(worlds: Worlds) -> None:

@@ -223,6 +223,7 @@ async def test_a_sample_whose_images_lost_their_places_is_set_aside_and_the_othe
         await journal.add_sample(sample_of(made, Judgement(turn_id=made.turn_id, score=1.0)))
     with sqlite3.connect(tmp_path / "journal.db") as connection:
         connection.execute("UPDATE turns SET image_spans = x'5b5d' WHERE turn_id = ?", (turns[0].turn_id,))
+        connection.execute("UPDATE contents SET checksum = NULL")  # as an older version left it
     connection.close()
     assert [sample.turn_id for sample in await journal.ready_samples(10)] == [turns[1].turn_id]
     assert await journal.ready_count() == 1

@@ -39,6 +39,7 @@ class ScriptedEngine:
         self.asked: list[tuple[tuple[int, ...], int | None, Priority]] = []
         self.down = False
         self.refuses = False
+        self.digest = ""
 
     async def generate(
         self, prompt_ids: Sequence[int] | bytes, sampling: Sampling, **options: Any
@@ -67,7 +68,7 @@ class ScriptedEngine:
 
     async def info(self) -> EngineInfo:
         self._check()
-        return EngineInfo(self.live, (0, self.live), self.model_path, 4096, 4096)
+        return EngineInfo(self.live, (0, self.live), self.model_path, 4096, 4096, digest=self.digest)
 
     async def close(self) -> None:
         self.down = True

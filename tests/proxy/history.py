@@ -48,10 +48,14 @@ class Item:
 
 
 def form(items: Sequence[Item]) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
-    """The words of a history, without all that clients add, drop, split, merge and space out."""
+    """The words of a history, without all that clients add, drop, split, merge and space out. OpenClaw keeps no
+    announcements.
+    """
     runs: list[tuple[str, str, tuple[tuple[str, str], ...]]] = []
     for item in items:
-        if item.speaker == "context" or (item.role == "assistant" and not item.calls and not item.text.strip()):
+        if item.speaker in ("context", "announcement") or (
+            item.role == "assistant" and not item.calls and not item.text.strip()
+        ):
             continue
         text = "".join(item.text.split())
         if item.role != "tool" and runs and runs[-1][0] == item.role:

@@ -47,7 +47,7 @@ class Action(NamedTuple):
 Program = list[list[Action]]
 
 
-@dataclass
+@dataclass(eq=False)
 class Client:
     """A history, and what names its session."""
 
@@ -227,7 +227,8 @@ class World:
             whole = form([*other.history, other.answer])
             empty = not form([other.answer])
             for index, shown in forms.items():
-                after = next((item.role for item in items[index + 1 :] if form([item])), "")
+                spoken = (item for item in items[index + 1 :] if form([item]) or item.speaker == "announcement")
+                after = next((item.role for item in spoken), "")
                 answered = items[index].role == "assistant" or (empty and after == "user")
                 if shown == whole and answered:
                     yield index, other

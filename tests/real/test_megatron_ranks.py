@@ -273,6 +273,19 @@ async def test_a_model_that_one_rank_cannot_open_is_refused_by_all(policy: Path,
     assert (await create(settings(policy)).step(BATCH, RECIPE)).step == 1
 
 
+@shared
+async def test_ranks_that_are_arranged_again_leave_no_threads_of_their_former_groups(policy: Path) -> None:
+    async def arrange(tensor_parallel: int) -> int:
+        trainer = create(settings(policy, tensor_parallel=tensor_parallel))
+        await trainer.step(BATCH, RECIPE)
+        await trainer.close()
+        return sum(rank.num_threads() for rank in psutil.Process(os.getppid()).children())
+
+    counted = {parallel: await arrange(parallel) for parallel in (2, 1)}
+    for parallel in (2, 1, 2, 1):
+        assert await arrange(parallel) <= counted[parallel]
+
+
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"tensor_parallel": 2, "actor_gpus": "3"}, r"does not divide the 3 processes"),
     ({}, {"lora_targets": "q_proj, lm_head"}, r"lm_head is none of all-linear, q_proj"),

@@ -19,6 +19,7 @@ from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local import transformers_trainer
+from openclaw_rl.trainer_local.training import distributions
 from openclaw_rl.trainer_local.training import targets as teacher
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer, create
 from tests.trainer_local.tiny import VOCABULARY, anchor, sample, settings, write_policy
@@ -68,14 +69,15 @@ async def test_the_policy_loss_is_taken_at_the_temperature_of_the_sampling(polic
 
 
 async def test_an_anchor_costs_nothing_at_the_base_and_holds_the_policy_back_later(policy: Path) -> None:
+    always = RECIPE.replace(early_stop=0.0)
     trainer = create(settings(policy))
     assert (await first_loss(trainer, [anchor(1)]))["loss/anchor"] == pytest.approx(0.0, abs=1e-6)
 
     free, held = create(settings(policy)), create(settings(policy))
     anchors = [anchor(seed) for seed in range(10, 14)]
     for _ in range(5):
-        await free.step([sample(1)], RECIPE)
-        await held.step([sample(1), *anchors], RECIPE)
+        await free.step([sample(1)], always)
+        await held.step([sample(1), *anchors], always)
     drift = [(await first_loss(one, anchors))["loss/anchor"] for one in (free, held)]
     assert drift[1] < 0.5 * drift[0]
 
@@ -104,6 +106,27 @@ async def test_teaching_in_slices_that_fit_in_memory_learns_the_same(
     monkeypatch.setattr(teacher, "TARGET_BYTES", held)
     sliced = await create(settings(policy)).step(samples, RECIPE)
     assert sliced.metrics["loss/total"] == pytest.approx(whole.metrics["loss/total"], rel=1e-4)
+
+
+@pytest.mark.parametrize("large", [True, False])
+async def test_targets_of_large_vocabularies_are_computed_once_for_all_passes(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    monkeypatch.setattr(distributions, "LARGE_VOCABULARY", VOCABULARY - 1 if large else VOCABULARY)
+    monkeypatch.setattr(distributions, "LIKELIEST", 8)
+    monkeypatch.setattr(teacher, "TARGET_BYTES", 4 * 4 * 12 * 8)
+    asked: list[int] = []
+    compute = teacher.targets_of
+
+    def counted(samples: Any, *others: Any, **named: Any) -> Any:
+        asked.append(len(samples))
+        return compute(samples, *others, **named)
+
+    monkeypatch.setattr("openclaw_rl.trainer_local.training.step.targets_of", counted)
+    samples = [sample(seed) for seed in range(1, 6)] + [anchor(9)]
+    report = await create(settings(policy)).step(samples, RECIPE.replace(epochs=3, early_stop=0.0))
+    runs = len(asked) if large else len(asked) // 3
+    assert report.updates == 3 and runs > 1 and sum(asked) == len(samples) * (1 if large else 3)
 
 
 async def test_the_target_modules_are_a_setting(policy: Path, tmp_path: Path) -> None:

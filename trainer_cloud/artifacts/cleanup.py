@@ -18,12 +18,13 @@ from pathlib import Path
 
 import msgspec
 
+from openclaw_rl.shared.checkpoints import SERVED
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_cloud import pointer
 from openclaw_rl.trainer_cloud.artifacts.registry import Artifact, ArtifactRegistry
-from openclaw_rl.trainer_cloud.pointer import SERVED, BadPointer, Pointer
+from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Training
 
 log = logging.getLogger(__name__)

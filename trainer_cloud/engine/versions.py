@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from openclaw_rl.shared.checkpoints import SERVED
 from openclaw_rl.trainer_cloud import pointer
 from openclaw_rl.trainer_cloud.pointer import BadPointer
 from openclaw_rl.trainer_cloud.provider import CloudError, Provider, Sampler, ScoreRequest
@@ -54,7 +55,7 @@ class CloudVersions:
         """A version, `None` being the live one. Raises `UnknownVersion`, `BadPointer`."""
         wanted = self.live if number is None else number
         if wanted not in self._known:
-            folder = self._checkpoints / str(wanted) / pointer.SERVED
+            folder = self._checkpoints / str(wanted) / SERVED
             if not folder.is_dir():
                 raise UnknownVersion(f"there is no version {wanted} in {self._checkpoints}")
             self._keep(CloudVersion(wanted, self._path(folder)))

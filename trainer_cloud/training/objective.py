@@ -29,7 +29,7 @@ from torch import Tensor
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.objective.batch_loss import BatchLoss, base_comparison, behavior_logprobs
-from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
+from openclaw_rl.shared.objective.early_stop import is_known, is_taught, loss_to_reach
 from openclaw_rl.shared.objective.terms import hints_of, terms_of
 from openclaw_rl.shared.records import PromptImage, Sample
 from openclaw_rl.shared.trainer import Recipe
@@ -112,7 +112,7 @@ class CloudObjective:
         self._targets: list[CloudTarget] = []
         self._old: list[Tensor] = []
         self._asked: list[Datum] = []
-        self._goal: float | None = None
+        self._distance: float | None = None
         self._sent: list[int] = []
 
     @property
@@ -169,7 +169,7 @@ class CloudObjective:
             for target in self._targets
             if target.untaught is not None and target.taught is not None
         ]
-        self._goal = loss_to_reach(self._recipe, float(torch.cat(distances).mean()) if distances else None)
+        self._distance = float(torch.cat(distances).mean()) if distances else None
 
     def at_sampling(self) -> list[NDArray[np.float32]] | None:
         """The logprobs of what was `asked` as they were when the answers were sampled; `None` where more is asked than
@@ -230,7 +230,12 @@ class CloudObjective:
     @property
     def is_taught(self) -> bool:
         """True if another pass has nothing to teach, by the last `passes` (`shared.objective.early_stop`)."""
-        return is_taught(self._batch.metrics, self._goal)
+        return is_taught(self._batch.metrics, loss_to_reach(self._recipe, self._distance))
+
+    @property
+    def is_known(self) -> bool:
+        """True if not even the first pass has anything to teach, by the last `passes`."""
+        return is_known([self._batch.metrics], self._recipe, self._distance)
 
     def metrics(self) -> dict[str, float]:
         """Sums of the last update, as the local trainer's: see `BatchMetrics.values`."""

@@ -27,6 +27,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from openclaw_rl.shared.checkpoints import META, SERVED
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.files import atomic_folder
@@ -38,7 +39,7 @@ from openclaw_rl.trainer_cloud import launch, pointer
 from openclaw_rl.trainer_cloud.artifacts.cleanup import ArtifactCleanup
 from openclaw_rl.trainer_cloud.budget.budget import Bill, Budget
 from openclaw_rl.trainer_cloud.budget.ledger import Kind
-from openclaw_rl.trainer_cloud.pointer import META, SERVED, BadPointer, Pointer
+from openclaw_rl.trainer_cloud.pointer import BadPointer, Pointer
 from openclaw_rl.trainer_cloud.provider import Adam, CloudError, Datum, Provider, Training
 from openclaw_rl.trainer_cloud.training.objective import CloudObjective
 from openclaw_rl.trainer_cloud.training.retry import ProviderRetry
@@ -112,7 +113,8 @@ class CloudTrainer:
         except (TrainerError, asyncio.CancelledError):
             await self._drop()
             raise
-        self._step, self._unsaved = number, True
+        if report.updates:
+            self._step, self._unsaved = number, True
         return report
 
     async def save(self, path: str) -> Checkpoint:
@@ -194,7 +196,13 @@ class CloudTrainer:
         """
         plan = objective.plan(recipe.epochs)
         if not plan.updates:
-            return {**objective.metrics(), **objective.drift((), ()), "epochs": 0.0, "gradient/norm": 0.0}
+            return {
+                **objective.metrics(),
+                **objective.drift((), ()),
+                "epochs": 0.0,
+                "updates": 0.0,
+                "gradient/norm": 0.0,
+            }
         probed = self._probe_tokens(objective)
         reserved: dict[Kind, int] = {
             "prefill": probed + plan.scored + plan.forward,
@@ -223,7 +231,7 @@ class CloudTrainer:
             updates = 0
             for _ in range(recipe.epochs):
                 passes = await asyncio.to_thread(objective.passes, now)
-                if not passes or (updates and objective.is_taught):
+                if not passes or (objective.is_taught if updates else objective.is_known):
                     break
                 updates += 1
                 trained = sum(_tokens(one.data) for one in passes)
@@ -236,9 +244,9 @@ class CloudTrainer:
                     await asyncio.to_thread(objective.passes, before)  # for the metrics
                 now = self._finite(updated.after)
         metrics = {**objective.metrics(), **objective.drift(before, now), **reported}
-        metrics |= {"epochs": float(updates), "seconds/teacher": teaching}
-        if norms:
-            metrics["gradient/norm"] = sum(norms) / len(norms)
+        metrics |= {"epochs": float(updates), "updates": float(updates), "seconds/teacher": teaching}
+        if norms or not updates:
+            metrics["gradient/norm"] = sum(norms) / max(1, len(norms))
         return metrics
 
     def _probe_tokens(self, objective: CloudObjective) -> int:

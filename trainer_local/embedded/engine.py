@@ -188,6 +188,7 @@ class EmbeddedEngine:
             "weight_version": str(live),
             "openclaw_rl": True,
             "live": live,
+            "digest": self.versions.live_digest,
             "live_error": self.live_error,
             "versions": self.versions.numbers(),
             "context_length": self.context_length,

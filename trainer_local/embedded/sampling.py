@@ -36,11 +36,11 @@ def sample(
     samplers: Sequence[TokenSampler],
     forbidden: Sequence[Sequence[int]],
     top_logprobs: Sequence[int],
-) -> list[Choice]:
-    """One token for each row of float32 `logits` `[rows, vocabulary]`.
+) -> list[Choice | None]:
+    """One token for each row of float32 `logits` `[rows, vocabulary]`, `None` for a row whose logits are not finite.
 
     `forbidden` are ids that a row must not take now (ends of answers before `min_new_tokens`), `top_logprobs` the
-    numbers of alternatives to report. Raises `FloatingPointError` when a row of logits is not finite.
+    numbers of alternatives to report.
     """
     if any(sampler.penalises for sampler in samplers) or any(forbidden):
         logits = logits.clone()
@@ -64,14 +64,15 @@ def sample(
         ids = torch.where(greedy, logprobs.argmax(dim=-1, keepdim=True), ids)
     ids = ids.clamp_(max=logits.shape[1] - 1)
     chosen = logprobs.gather(1, ids).squeeze(1).tolist()
-    if not all(math.isfinite(logprob) for logprob in chosen):
-        raise FloatingPointError("the model's logits are not finite")
     most = max(top_logprobs)
     best = likeliest(logprobs, most) if most else [[] for _ in samplers]
-    choices = []
+    choices: list[Choice | None] = []
     for sampler, token, logprob, top, wanted in zip(
         samplers, ids.squeeze(1).tolist(), chosen, best, top_logprobs, strict=True
     ):
+        if not math.isfinite(logprob):
+            choices.append(None)
+            continue
         if sampler.penalises:
             sampler.counts[token] += 1
         choices.append(Choice(token, logprob, top[:wanted]))

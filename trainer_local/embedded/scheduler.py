@@ -26,6 +26,7 @@ from openclaw_rl.trainer_local.embedded.jobs import Queues, SamplingJob
 from openclaw_rl.trainer_local.embedded.prefix_cache import trim
 from openclaw_rl.trainer_local.embedded.sampling import sample
 from openclaw_rl.trainer_local.embedded.versions import LoadedVersions, Version
+from openclaw_rl.trainer_local.models.device import engine_threads
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +135,9 @@ class Scheduler:
         return counts
 
     def _run(self) -> None:
-        if self.versions.base.model.device.type == "cpu":
-            torch.set_num_threads(1)
+        model = self.versions.base.model
+        if model.device.type == "cpu":
+            torch.set_num_threads(engine_threads(int(model.config.get_text_config().hidden_size)))
         try:
             with torch.inference_mode():
                 while self._take_commands():
@@ -223,7 +225,7 @@ class Scheduler:
         """Run part of a step; if the model fails, end its jobs with the error and continue."""
         try:
             work(jobs, *arguments)
-        except (RuntimeError, ValueError, IndexError, FloatingPointError, MemoryError) as error:
+        except (RuntimeError, ValueError, IndexError, MemoryError) as error:
             log.exception("a step failed")
             for job in [job for job in jobs if job.row is not None] or jobs[:1]:
                 if not job.ended:
@@ -302,6 +304,10 @@ class Scheduler:
         forbidden = [tuple(self._end_ids(job)) if len(job.output) < job.params.min_new_tokens else () for job in jobs]
         choices = sample(logits, [job.sampler for job in jobs], forbidden, [job.top_logprobs for job in jobs])
         for job, choice in zip(jobs, choices, strict=True):
+            if choice is None:  # its parameters, or its weights: the others of the batch have nothing to do with it
+                failed = Refused("the model failed: its logits are not finite with these parameters", 500)
+                self._end(job, Event(error=failed))
+                continue
             job.output.append(choice.id)
             event = Event(choices=(choice,), finish=self._finish(job, choice.id))
             if event.last:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from openclaw_rl.shared.checkpoints import SERVED, damage, folder_digest, sealed_digest
 from openclaw_rl.trainer_local.embedded.decoding import Runner
 from openclaw_rl.trainer_local.embedded.prefix_cache import VersionPrefixes
 from openclaw_rl.trainer_local.models.loading import CheckpointError, load_version
@@ -32,6 +33,7 @@ class Version:
     path: str
     model: PreTrainedModel
     fingerprint: tuple[tuple[str, int, int], ...]
+    digest: str = ""
     prefixes: VersionPrefixes = field(default_factory=VersionPrefixes)
     users: int = 0
     used: float = field(default_factory=time.monotonic)
@@ -45,6 +47,20 @@ def fingerprint(path: str) -> tuple[tuple[str, int, int], ...]:
         return ()
     stats = [(file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file()]
     return tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+
+
+def _checked(served: Path) -> str:
+    """The digest of a folder of weights. Raises `CheckpointError` where they are not what their checkpoint was sealed
+    with.
+    """
+    try:
+        digest = folder_digest(served)
+    except OSError as error:
+        raise CheckpointError(f"{served} cannot be read: {error}") from error
+    sealed = sealed_digest(served.parent) if served.name == SERVED else ""
+    if sealed and digest != sealed:
+        raise CheckpointError(f"{damage(served.parent, SERVED) or f'{served} is not what was written'}")
+    return digest
 
 
 class LoadedVersions:
@@ -70,6 +86,11 @@ class LoadedVersions:
     def live(self) -> int:
         """The number that a request without one gets."""
         return self._live
+
+    @property
+    def live_digest(self) -> str:
+        """The digest of the live version's files as they were loaded; "" for the base."""
+        return self._loaded[self._live].digest
 
     @property
     def base(self) -> Version:
@@ -154,9 +175,10 @@ class LoadedVersions:
             version = known
         else:
             started = time.monotonic()
+            digest = _checked(Path(path))
             model = load_version(path, self.base.model)
             self.runner.prepare(model)
-            version = Version(number, path, model, found)
+            version = Version(number, path, model, found, digest)
             log.info("version %d loaded from %s in %.2f s", number, path, time.monotonic() - started)
         with self._lock:
             version.used = time.monotonic()

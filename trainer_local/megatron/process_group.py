@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import logging
 import os
 import threading
@@ -118,7 +119,7 @@ class ProcessGroup:
         self.device = device
         if tensor_parallel != self._arranged:
             if self._arranged:
-                parallel_state.destroy_model_parallel()
+                self._end_groups()
             parallel_state.initialize_model_parallel(
                 tensor_model_parallel_size=tensor_parallel,
                 distributed_timeout_minutes=self._timeout / timedelta(minutes=1),
@@ -131,6 +132,19 @@ class ProcessGroup:
 
             # Nothing draws from these states, but weights on CUDA are made inside one.
             model_parallel_cuda_manual_seed(0)
+
+    def _end_groups(self) -> None:
+        """End the groups of the last arrangement: Megatron-core forgets its own, and their threads and connections
+        would stay. Those of trainers that are still open end too.
+        """
+        del self.tensor_group, self.data_group
+        known = [group for group in parallel_state._global_process_group_list or () if group is not None]
+        parallel_state.destroy_model_parallel()  # ends some of them by itself
+        for group in known:
+            if group in dist.distributed_c10d._world.pg_map:
+                dist.destroy_process_group(group)
+        known.clear()
+        gc.collect()  # models that were closed refer to them, in circles
 
     @property
     def tensor_rank(self) -> int:

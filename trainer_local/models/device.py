@@ -24,6 +24,24 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+WIDE = 512
+"""Hidden size from which more than one thread makes a model faster on a CPU."""
+
+
+def step_threads(hidden_size: int) -> int:
+    """The number of threads for a step of a model of this width on a CPU: all cores, since the learner's process has a
+    lower priority than the engine's.
+    """
+    return available_cores() if hidden_size >= WIDE else 1
+
+
+def engine_threads(hidden_size: int) -> int:
+    """The number of threads for the requests of a model of this width on a CPU: half the cores. A thread that waits for
+    a core holds up all others, and a step may run on every core.
+    """
+    return max(1, available_cores() // 2) if hidden_size >= WIDE else 1
+
+
 def available_cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

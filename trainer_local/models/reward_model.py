@@ -97,10 +97,17 @@ class SequenceClassifier:
             config = AutoConfig.from_pretrained(self.folder)
             tokenizer = AutoTokenizer.from_pretrained(self.folder)
             positive = positive_label(config.num_labels, config.id2label)
-            model = AutoModelForSequenceClassification.from_pretrained(self.folder, dtype=torch.float32)
+            model, loading = AutoModelForSequenceClassification.from_pretrained(
+                self.folder, dtype=torch.float32, output_loading_info=True
+            )
         except (OSError, ValueError, KeyError) as error:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ConfigError(f"{self.folder} cannot be loaded as a sequence classifier: {reason}") from error
+        if missing := ", ".join(sorted(loading["missing_keys"])):  # transformers fills them with random numbers
+            raise ConfigError(
+                f"{self.folder} has no weights for {missing}, so it is no sequence classifier; a chat model judges as "
+                f"engine:{self.folder}"
+            )
         # Decoders read the last token that is no padding. One row has none, and its last token may well be the same id.
         model.config.get_text_config().pad_token_id = None
         self._tokenizer, self._positive = tokenizer, positive

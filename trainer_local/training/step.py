@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.shared.errors import TrainerError, TrainerOutOfMemory
-from openclaw_rl.shared.objective.early_stop import is_taught, loss_to_reach
+from openclaw_rl.shared.objective.early_stop import is_known, is_taught, loss_to_reach
 from openclaw_rl.shared.objective.metrics import step_report
 from openclaw_rl.shared.objective.parts import part_of
 from openclaw_rl.shared.objective.terms import hints_of, needs_base
@@ -103,7 +103,9 @@ class Learning(Protocol):
 
 
 def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number: int) -> StepReport:
-    """Make step `number` (from 1). Raises `TrainerError` where something is not finite; nothing is undone here."""
+    """Make step `number` (from 1), without an update where nothing is left to learn (metric `updates`). Raises
+    `TrainerError` where something is not finite; nothing is undone here.
+    """
     started = time.perf_counter()
     rate = learning.rate()
     own = learning.part(samples)
@@ -118,7 +120,7 @@ def train(learning: Learning, samples: Sequence[Sample], recipe: Recipe, number:
     changed = learning.change()
     metrics |= passes.distances.values()
     metrics |= {
-        "gradient/norm": sum(passes.norms) / len(passes.norms),
+        "gradient/norm": sum(passes.norms) / max(1, len(passes.norms)),
         "epochs": passes.updates / passes.in_each,
         "updates": float(passes.updates),
         "micro_batch_tokens": float(recipe.micro_batch_tokens),
@@ -223,11 +225,11 @@ class _Passes:
         """
         if self._values:
             return self._values
-        return self._sums.values(share=self.updates / self.in_each)
+        return self._sums.values(share=self.updates / self.in_each or 1.0)
 
     def make(self) -> bool:
-        """Make a pass. False if the batch is taught, then without the last update, or the time over.
-        Raises `TrainerError`.
+        """Make a pass. False if the batch is taught, then without the last update, or the time over. The first pass has
+        no update by a minibatch that is known already. Raises `TrainerError`.
         """
         self._sums.start_pass()
         for minibatch in self._minibatches:
@@ -235,7 +237,8 @@ class _Passes:
                 return False
             self._learning.clear()
             minibatch.backward(None if self.made else self.distances, updated=bool(self.updates))
-            self._sums.merge(self._learning.gather(minibatch.sums))
+            parts = self._learning.gather(minibatch.sums)
+            self._sums.merge(parts)
             norm = self._learning.clip(self._recipe.clip_grad)
             if not bool(torch.isfinite(norm)) or not all(map(math.isfinite, self._sums.losses.values())):
                 loss = f" by custom_loss {self._recipe.custom_loss}" if self._recipe.custom_loss else ""
@@ -248,10 +251,15 @@ class _Passes:
                 self._values = self._sums.values()
             if last and self.made and is_taught(self._sums, self._goal):
                 return False
+            if not self.made:
+                distance = self.distances.to_teacher()
+                self._goal = loss_to_reach(self._recipe, distance)
+                if is_known(parts, self._recipe, distance):
+                    continue
             self.norms.append(float(norm))
             self._learning.update()
-        if not self.made:
-            self._goal = loss_to_reach(self._recipe, self.distances.to_teacher())
+        if not self.updates:
+            return False
         self.made += 1
         return True
 

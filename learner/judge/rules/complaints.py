@@ -11,6 +11,7 @@ from typing import Literal
 
 from openclaw_rl.learner.judge.rules import form
 from openclaw_rl.learner.judge.rules.form import any_of, words
+from openclaw_rl.shared.text_reading import reads_text
 
 _BAD = words("bad")
 _TRASH = words("trash")
@@ -159,6 +160,7 @@ EARLIER = re.compile(
 _MANNER = re.compile(r"\b(?:how|when|way) you\b|\bthe (?:\w+ )?way\b")
 
 
+@reads_text(lambda read, text: read(text, announces=True))
 def complaint(words: str, *, announces: bool) -> Literal["wish", "blame", "sigh", "task"] | None:
     """What a clause complains of, `None` where it does not. `announces`: it ends in a colon. `words` are plain."""
     if SIGH.match(words):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from openclaw_rl.learner.judge.rules.form import WORDS
+from openclaw_rl.shared.text_reading import reads_text
 
 _LONGEST = 200  # characters
 _LEAD = (
@@ -76,6 +77,7 @@ _VERDICT = re.compile(rf"\b(?:{_STEP}|wrong|right|correct)\b")
 _ABOUT_STEPS = re.compile(rf"\b{_STEP}\b")
 
 
+@reads_text()
 def wish(words: str) -> bool:
     """Whether a clause asks for more detail, or says that the answer lacks it. `words` are plain."""
     if len(words) > _LONGEST:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from openclaw_rl.shared.text_reading import reads_text
+
 _NUMBER = (
     r"(?:[-−$€£]?\d[\d.,/:]*%?|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen"
     r"|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty)"
@@ -50,6 +52,7 @@ CONTRADICTION = re.compile(
 )
 
 
+@reads_text(lambda read, text: (read(text, text, doubted=True), read("no", text, doubted=False)))
 def contradicts(words: str, answer: str, *, doubted: bool) -> bool:
     """Whether a clause holds something against `answer`. `doubted`: doubt was said before it. `words` are plain."""
     if not (CONTRADICTION.match(words) or (doubted and CLAIM.match(words))):

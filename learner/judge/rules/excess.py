@@ -11,6 +11,7 @@ from typing import Literal
 
 from openclaw_rl.learner.judge.rules import form
 from openclaw_rl.learner.judge.rules.form import READER, any_of
+from openclaw_rl.shared.text_reading import reads_text
 
 _TOO = re.compile(r"\b(?:too|overly|excessively)\s+([a-z][\w'-]*)")
 _SLIGHTLY = (
@@ -54,6 +55,7 @@ _OF_OTHERS = re.compile(r"\b(?:my|his|her|their|our|said|says|thinks?|the box)\b
 _FOR_A_READER = re.compile(rf"^for {READER}$")
 
 
+@reads_text()
 def complaint(words: str) -> Literal["wish", "statement"] | None:
     """`wish` for a complaint that the answer is too much of something, `statement` where something else is; `None`
     where there is no "too" that says so. `words` are plain: lower case, spelled out."""

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable
 
 from openclaw_rl.learner.judge.rules.form import WORDS, words
+from openclaw_rl.shared.text_reading import reads_text
 
 LANGUAGES = [
     *("en", "de", "fr", "es", "pt", "it", "nl", "sv", "da", "no", "fi", "pl", "cs", "hu", "ro", "bg"),
@@ -46,6 +47,7 @@ _EDGES = re.compile(r"^[^\w/@$#<{.-]+|[^\w/>}+#]+$")
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 
 
+@reads_text()
 def is_foreign(text: str) -> bool:
     """True if the words of a message, without code and links, are certainly not English. False without words.
 
@@ -59,6 +61,7 @@ def is_foreign(text: str) -> bool:
     return english <= ENGLISH and other >= CERTAIN
 
 
+@reads_text(lambda read, text: (read(text), read("no", answer=text)))
 def is_unknown(text: str, *, answer: str = "") -> bool:
     """True for one to three words of which one is no known English word.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from openclaw_rl.learner.judge.rules.form import READER, any_of, words
+from openclaw_rl.shared.text_reading import reads_text
 
 _LONGEST = 160  # characters
 _VERY = (
@@ -103,6 +104,7 @@ WITHOUT_WISH = re.compile(
 """Words of form that wish for nothing: "no need for more detail", "thanks in advance for …"."""
 
 
+@reads_text(lambda read, text: read(text, clause=text))
 def praises(words: str, *, clause: str) -> bool:
     """Whether a clause praises a quality of the answer, or says that something is understood now. `words` are plain;
     `clause` is as it was typed ("now I see", where "now" counts)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from openclaw_rl.learner.judge.rules.form import words
+from openclaw_rl.shared.text_reading import reads_text
 
 _LANGUAGES = words("languages")
 _FORMATS = words("formats")
@@ -31,7 +32,7 @@ _THE_ANSWER = (
 )
 
 REQUESTED = tuple(
-    re.compile("^" + pattern)
+    re.compile(f"^(?:{pattern})")
     for pattern in (
         rf"{_LEAD}(?:in|on|to|into) {_LANGUAGES}{_TAIL}",
         rf"(?:(?:please|now|no|only|can you|could you|just) )*(?:speak|use|talk|switch to|stick to"
@@ -59,6 +60,7 @@ REQUESTED = tuple(
 )
 
 
+@reads_text()
 def is_requested(words: str) -> bool:
     """Whether a clause asks for the answer in a language, format or length by name. `words` are plain."""
     return any(pattern.search(words) for pattern in REQUESTED)

@@ -7,7 +7,7 @@ blame outranks praise, and without any of these the score is 0. The rules read E
 has no score, unless it holds a thumb or a wish that they know ("auf deutsch bitte"), or is only thanks ("merci!").
 
 Vocabulary and patterns are in `form`, `phrases`, `praised`, `requested`, `tone`, `detail`, `excess`,
-`complaints` and `doubt`, word tables in `words.toml`.
+`complaints`, `doubt` and `reservation`, word tables in `words.toml`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ from openclaw_rl.learner.judge.rules import (
     phrases,
     praised,
     requested,
+    reservation,
     tone,
 )
 from openclaw_rl.learner.judge.rules.form import READER
 from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
 from openclaw_rl.learner.judge.tool_results import next_state_failed
 from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
+from openclaw_rl.shared.text_reading import reads_text
 
-VERSION = "rules-v6"
+VERSION = "rules-v8"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
@@ -76,7 +78,8 @@ _SUBJECT = re.compile(r" about | (?:lists?|tables?|essays?|paragraphs?|sentences
 
 _SHORT_WORD = re.compile(r"(?<![\w'/.-])(?:" + "|".join(map(re.escape, form.WORDS["spelled_out"])) + r")(?![\w'/-])")
 _ARE = re.compile(r"(?<![\w'-])r(?= (?:you|u)\b)|(?<=\bu )r\b|(?<=\byou )r\b")
-_DRAWN = re.compile(r"[a-z]*([a-z])\1{2,}[a-z]*")
+_LETTERS = re.compile(r"[a-z]{3,}")
+_DRAWN = re.compile(r"([a-z])\1{2,}")
 _DOUBLED = frozenset(["good", "too", "boo", "cool", "all", "well", "call", "tell", "sweet", "see", "need", "speed"])
 
 Meaning = Literal["wish", "blame", "praise", "doubt", "sigh", "task", "statement", "nothing"]
@@ -100,7 +103,7 @@ _CHOICE = re.compile(r"\b(?:languages?|formats?|styles?|tone|which|what|how (?:w
 _OFFER = re.compile(r"\b(?:i|you|me|we)\b.*\b(?:details?|steps?|explain|explanation|walk|go through|break|elaborate)\b")
 _LONGEST_REACTION = 60  # words; a longer message brings new work
 _WORK = re.compile(
-    r"```|(?im:^\W*(?:\w+(?:'s)? ){0,2}(?:problem|question|solution|homework|task|exercise|answer|text|code|essay"
+    r"```|(?im:^[^\w\n]*(?:\w+(?:'s)? ){0,2}(?:problem|question|solution|homework|task|exercise|answer|text|code|essay"
     r"|email)\W{0,3}:\s*\S)|:\s*\n|\d\s*[-+*/×÷x]\s*\d+\s*="
 )
 """New work in a message: code, "Problem: …", a colon and a new line, a calculation."""
@@ -120,7 +123,7 @@ class Heard(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, answer: str, message: str) -> Heard:
-        last = re.split(r"(?<=[.!?])\s+|\n", answer.rstrip())[-1].lower()
+        last = re.split(r"(?<=[.!?])\s+|\n", answer.rstrip())[-1][-_LONGEST_SENTENCE:].lower()
         asked = last.endswith("?")
         return cls(
             answer,
@@ -168,6 +171,7 @@ class RuleJudge:
         pass
 
 
+@reads_text(lambda read, text: (read(text, answer="Four."), read("No, shorter.", answer=text)))
 def read_message(text: str, *, answer: str = "") -> Reading:
     """The verdict of a user's message on `answer`, the text it reacts to."""
     message = strip_stamp(text)
@@ -234,11 +238,12 @@ def _outlasts(words: str, stage: Meaning, stated: str) -> bool:
     return about_form and (stage == "statement" or phrases.STANDING.search(words) is not None)
 
 
+@reads_text()
 def strip_stamp(text: str) -> str:
     """The message without a leading time stamp, quoted lines and code blocks."""
     text = phrases.TIME_STAMP.sub("", text)
     text = re.sub(r"```.*?(?:```|$)", " ", text, flags=re.DOTALL)
-    text = re.sub(r"(?m)^\s*>.*$", " ", text)
+    text = re.sub(r"(?m)^[^\S\n]*>.*$", " ", text)
     return text.replace("’", "'").replace("‘", "'").replace("“", '"').replace("”", '"').strip()
 
 
@@ -253,7 +258,7 @@ def _thumb(message: str) -> int:
 
 def _sentences(message: str) -> list[str]:
     """The first sentences of a message; a reaction stands at its beginning."""
-    parts = re.split(r"(?<=[.!?…])[\"')]*\s+|\n+|;\s+|(?<=:)\s+|\s+[–—-]\s+|\.{2,}\s*", message)
+    parts = re.split(r"(?<=[.!?…])[\"')]*\s+|\n+|;\s+|(?<=:)\s+|(?<![^\S\n])[^\S\n]+[–—-]\s+|\.{2,}\s*", message)
     said = [part for part in parts if re.search(r"\w|[^\x00-\x7f]", part)][:_OPENING_SENTENCES]
     return [part.strip()[:_LONGEST_SENTENCE] for part in said]
 
@@ -284,14 +289,40 @@ def _read_sentence(sentence: str, heard: Heard, before: Sequence[tuple[Meaning, 
             return _joined([*found, (meaning, rest)])
         found.append((meaning, head))
         rest = rest_after
-    pieces = [piece for piece in _CONTRAST.split(rest) if piece.strip()]
-    for piece in pieces:
+    parted = reservation.SPLIT.split(rest, maxsplit=1)
+    if _meaning(parted[0], heard.after(found), doubted=doubted()) != "praise":
+        parted = [rest]
+    for piece in (piece for part in parted for piece in _CONTRAST.split(part) if piece.strip()):
         if _praised_beside(piece, found, sentence):
             found.append(("praise", piece))
             continue
         for part in _parted(piece, heard):
-            found.append((_meaning(part, heard.after(found), doubted=doubted()), part.strip(" ,")))
+            meaning = _meaning(part, heard.after(found), doubted=doubted())
+            if meaning in ("nothing", "statement"):
+                meaning, part = _reserved(part, meaning, heard, before=before, found=found)
+            found.append((meaning, part.strip(" ,")))
     return _joined(found)
+
+
+def _reserved(
+    part: str,
+    meaning: Meaning,
+    heard: Heard,
+    *,
+    before: Sequence[tuple[Meaning, str]],
+    found: Sequence[tuple[Meaning, str]],
+) -> tuple[Meaning, str]:
+    """The meaning of a part after praise: a fault or an exception is blame, and so is blame behind "however"."""
+    so_far = {meaning for meaning, _ in [*before, *found]}
+    if "praise" not in so_far or not so_far <= {"praise", "nothing", "sigh"}:
+        return meaning, part
+    if found and found[-1][0] == "praise" and reservation.is_exception(_plain(part)):
+        return "blame", part
+    bare = reservation.without_marker(part)
+    if bare != part and (alone := _meaning(bare, heard, doubted=False)) in ("wish", "blame"):
+        return alone, bare
+    question = part.rstrip(" \"')").endswith("?")
+    return ("blame" if not question and reservation.is_fault(_plain(bare)) else meaning), part
 
 
 def _praised_beside(clause: str, beside: Sequence[tuple[Meaning, str]], sentence: str) -> bool:
@@ -341,7 +372,7 @@ def _first_clause(text: str) -> tuple[str, str]:
 
 def _shaped(clause: str, words: str, heard: Heard, *, doubted: bool) -> Meaning | None:
     """The meaning of a clause whose shape alone tells it."""
-    if _HANDS_OVER.search(clause.lower().rstrip()) and _is_wish(words):
+    if phrases.WORK_ON_TALK.match(words) or (_HANDS_OVER.search(clause.lower().rstrip()) and _is_wish(words)):
         return "task"
     if doubt.DOUBT.match(words) and ("you" in words or clause.rstrip(" \"')").endswith("?")):
         return "doubt"
@@ -465,16 +496,17 @@ def _sentence_case(words: str) -> str:
     return trimmed if trimmed.endswith((".", "!", "?", "…")) else f"{trimmed}."
 
 
+@reads_text()
 def spelled_out(words: str) -> str:
     """The words with "u", "pls", "dont" and the like spelled out, and drawn-out letters ("nooo") shortened."""
     words = _ARE.sub("are", words)
     words = _SHORT_WORD.sub(lambda found: form.WORDS["spelled_out"][found[0]], words)
-    return _DRAWN.sub(_shortened, words)
+    return _LETTERS.sub(_shortened, words)
 
 
 def _shortened(found: re.Match[str]) -> str:
     word = found[0]
     if word.startswith("www"):
         return word
-    doubled = re.sub(r"([a-z])\1{2,}", r"\1\1", word)
-    return doubled if doubled in _DOUBLED else re.sub(r"([a-z])\1{2,}", r"\1", word)
+    doubled = _DRAWN.sub(r"\1\1", word)
+    return doubled if doubled in _DOUBLED else _DRAWN.sub(r"\1", word)

@@ -10,6 +10,7 @@ import re
 from typing import Literal
 
 from openclaw_rl.learner.judge.rules.form import READER, WORK, any_of, words
+from openclaw_rl.shared.text_reading import reads_text
 
 _LONGEST = 160  # characters
 _LEAD = (
@@ -107,6 +108,7 @@ _COMPARES = re.compile(
 )
 
 
+@reads_text()
 def wish(words: str) -> Literal["manner", "address"] | None:
     """Whether a clause asks for another tone: by a `manner` ("be kinder"), or by what to tell the reader ("encourage
     her", an `address`), which alone could be a task. `words` are plain."""
@@ -123,11 +125,13 @@ def wish(words: str) -> Literal["manner", "address"] | None:
     return None
 
 
+@reads_text()
 def concerns_others(words: str) -> bool:
     """Whether a clause tells how to treat somebody or something that reads no answers: "be gentle with the car"."""
     return _TREATS.match(words) is not None and wish(words) is None
 
 
+@reads_text()
 def looks_back(words: str) -> bool:
     """Whether a wish for another tone can only be about the answer before it."""
     return _LACK.match(words) is not None or _COMPARES.search(words) is not None

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from openclaw_rl.shared.text_reading import reads_text
+
 Wrapped = Literal["", "context", "command", "notice"]
 
 CONTINUED = "This session is being continued from a previous conversation"
@@ -30,6 +32,7 @@ _FROM_SYSTEM = "Operator note (not from the user): "
 _SAID = ("Continue from where you left off.", "Tool loaded.")
 
 
+@reads_text()
 def unwrap(text: str) -> tuple[str, Wrapped]:
     """The text without the wrapping, and the kind of a message that is not a person's: only wrapping (`context`), a
     slash command with its prompt (`command`), or the program's words (`notice`).
@@ -54,6 +57,7 @@ def unwrap(text: str) -> tuple[str, Wrapped]:
     return bare, "notice" if bare in _SAID or bare.startswith(_NOTICES) else ""
 
 
+@reads_text()
 def bare_system(text: str) -> tuple[str, bool]:
     """System text without what Claude Code puts before it, and whether that says that a sub-agent asks."""
     head = _BILLING.match(text)
@@ -69,6 +73,7 @@ def _without(text: str, tags: tuple[str, ...]) -> str:
     return text
 
 
+@reads_text(lambda read, text: read(text, "<a>", "</a>"))
 def cut_between(text: str, opening: str, closing: str) -> tuple[str, list[str]]:
     """The text without the passages between two marks, and these passages with their opening mark."""
     kept: list[str] = []

@@ -17,6 +17,7 @@ import msgspec
 from openclaw_rl.proxy.conversation.programs.claude_code import cut_between
 from openclaw_rl.shared.messages.normalize import INTERNAL_CONTEXT, text_of
 from openclaw_rl.shared.records import Message
+from openclaw_rl.shared.text_reading import reads_text
 
 Program = Literal["heartbeat", "cron", "subagent", "announcement", "flush", "notice"]
 """The parts of OpenClaw that speak in the user's role."""
@@ -68,6 +69,7 @@ class ChannelReaction(msgspec.Struct, frozen=True):
     turn_id: str = ""
 
 
+@reads_text()
 def program_of(body: str) -> Program | None:
     """The part of OpenClaw that wrote a text (without its wrapping), `None` for any other author."""
     if not body.startswith(_ANY_OPENING):
@@ -75,6 +77,7 @@ def program_of(body: str) -> Program | None:
     return next(program for opening, program in _OPENINGS if body.startswith(opening))
 
 
+@reads_text()
 def cut_stamps(text: str) -> str:
     """The text without the time stamp and the system lines at its beginning."""
     text = _STAMP.sub("", text, count=1)
@@ -83,6 +86,7 @@ def cut_stamps(text: str) -> str:
     return text
 
 
+@reads_text(lambda read, text: read([{"role": "user", "content": f"{INTERNAL_CONTEXT}{text}{_CONTEXT_END}"}], text))
 def reactions(messages: Sequence[Message], turns: str = "") -> list[ChannelReaction]:
     """The reactions in the floating context at the end of a request, without emoji that say neither yes nor no.
 
@@ -111,6 +115,7 @@ def reactions(messages: Sequence[Message], turns: str = "") -> list[ChannelReact
     return found
 
 
+@reads_text()
 def emoji_score(emoji: str) -> float | None:
     """+1 or −1 for an emoji with a clear meaning."""
     plain = _SKIN_AND_VARIANT.sub("", emoji).strip(":")
@@ -119,11 +124,13 @@ def emoji_score(emoji: str) -> float | None:
     return -1.0 if plain in _DISLIKED else None
 
 
+@reads_text()
 def cut_context(text: str) -> tuple[str, list[str]]:
     """The text without OpenClaw's context blocks, and the blocks."""
     return cut_between(text, INTERNAL_CONTEXT, _CONTEXT_END)
 
 
+@reads_text()
 def cut_runtime(text: str) -> tuple[str, dict[str, str]]:
     """The text without a `Runtime:` line at its end, and the fields of that line. No line break comes before it after
     the summary of a compacted history, and after merged messages.
@@ -142,6 +149,7 @@ def cut_runtime(text: str) -> tuple[str, dict[str, str]]:
     return before, fields
 
 
+@reads_text()
 def runtime_in(system: str) -> dict[str, str]:
     """The fields of the last `Runtime:` line of a system prompt; empty when there is none."""
     start = f"\n{system}".rfind(f"\n{_RUNTIME}agent=")

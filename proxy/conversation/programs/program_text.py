@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from openclaw_rl.proxy.conversation.programs import languages
+from openclaw_rl.shared.text_reading import reads_text
+
 
 def _beginning(*alternatives: str) -> re.Pattern[str]:
     return re.compile(r"[\s>*#-]{0,20}(?:" + "|".join(alternatives) + ")", re.IGNORECASE)
@@ -122,6 +125,7 @@ class ReadText(NamedTuple):
     changed: bool
 
 
+@reads_text()
 def own_words(text: str) -> ReadText:
     """The text without what a program put around the words."""
     words = text
@@ -140,9 +144,10 @@ def own_words(text: str) -> ReadText:
     return ReadText(text, False) if words == text else ReadText(words.strip(), True)
 
 
+@reads_text()
 def is_result(text: str) -> bool:
     """True if a program speaks in the user's role about what a call or an answer came to."""
-    if _RESULT.match(text) or _MALFORMED.match(text):
+    if _RESULT.match(text) or _MALFORMED.match(text) or languages.is_result(text):
         return True
     lowered = text[:8000].lower()
     retry = any(word in lowered for word in _RETRY_WORDS) and _RETRY.search(lowered) is not None
@@ -151,9 +156,10 @@ def is_result(text: str) -> bool:
     )
 
 
+@reads_text()
 def is_notice(text: str) -> bool:
     """True if a program tells in the user's role what it did."""
-    return bool(_NOTICE.match(text))
+    return bool(_NOTICE.match(text)) or languages.replaces_history(text)
 
 
 def _without_blocks(text: str) -> str:

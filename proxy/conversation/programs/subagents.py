@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from openclaw_rl.shared.text_reading import reads_text
+
 _SEARCHED = 4000
 
 _WORD = r"(?:(?!(?:that|which|who|whose|can|could|with|to|and|for|of|in|on|able|has|have|uses?)\b)[\w/'’,-]+ )"
@@ -26,6 +28,7 @@ _SUBAGENT = re.compile(
 )
 
 
+@reads_text()
 def is_subagent(system: str) -> bool:
     """True if the system text is a sub-agent's."""
     opening = system[:_SEARCHED]

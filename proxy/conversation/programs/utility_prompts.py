@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from openclaw_rl.proxy.conversation.programs import languages
+from openclaw_rl.shared.text_reading import reads_text
+
 _MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e)"
 _LABEL = r"(?:title|headline|subject line|slug|short name|thread name|topic label|tags?\b)"
 _TALK = (
@@ -41,6 +44,29 @@ _TITLE = _pattern(
 _BRIEF = _pattern(_BREVITY)
 _NEAR_TITLE = (_pattern(_THIS_TALK), _BRIEF)
 _NEAR_TITLE_IN_SYSTEM = (_pattern(_TALK), _BRIEF)
+_FORMAL = _pattern(r"\b(?:generate|produce|output|return|respond with|reply with)\b")
+"""Verbs of orders that people do not give in a conversation."""
+_MANNER = _pattern(
+    r"\b(?:only|just|nothing but)\b[^\n.]{0,20}\b(?:title|name|tags?|text|json|phrase|label)\b",
+    r"\b(?:title|name|tags?|text|json|phrase|label)\b[^\n.]{0,20}\b(?:only|alone|and nothing else)\b|\bnothing else\b",
+    r"\b(?:no|without|avoid|omit) (?:any )?"
+    r"(?:quot\w+|punctuation|markdown|explanations?|preamble|formatting|prefix|emojis?)\b",
+    r"\b(?:do not|don't|never) (?:use|call|include|add|answer|respond|explain|wrap|invoke)\b",
+    r"\bplain text\b|\bin json\b|\bjson:|\bthe user(?:['’]s)?\b|</?title>",
+    r"^#{1,4} (?:task|output|guidelines|instructions)\b",
+)
+"""Marks of a program, next to such an order."""
+_LEAD_IN = _pattern(
+    r"(?:\A|[.!?:\n])\W*(?:(?:please|now|finally|next|then|first|task|your (?:task|job) is to|you (?:must|should|will)"
+    r"|(?:based on|given|from|using|for|after reading) (?:the|this|these|all)\b[^.\n]{0,80}?[,:])\W+){0,3}\Z"
+)
+"""Stands before an order."""
+_BUILT = _pattern(
+    r"\b(?:apps?|applications?|functions?|scripts?|code|class(?:es)?|components?|features?|bots?|endpoints?|methods?|tests?"
+    r"|modules?|plugins?|pages?|buttons?|apis?|databases?|fields?|columns?|hooks?|repo(?:sitory)?|\w+\.(?:py|js|ts|md|go|rs))\b"
+)
+"""Things that people have built."""
+_OURS = _pattern(rf"\b(?:our|my) (?:[\w-]+ ){{0,2}}{_TALK}")
 _QUOTED_PROMPT = _pattern(
     r"^\W*(?:the )?(?:user'?s?(?: first)? (?:prompt|message|request|query|input|task)|conversation|transcript|chat"
     r"|first (?:user )?message|messages)\W{0,3}:",
@@ -118,8 +144,12 @@ _TASKS = ("tag", "follow", "search", "autocomplet", "emoji", "your task is")
 _AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b[^\n]{0,40}\bin under \d+ words\b")
 
 
+@reads_text(lambda read, text: read(text, [text]))
 def asks_title(system: str, instructions: Iterable[str]) -> bool:
     """A title, a name or a label of a conversation is wanted."""
+    instructions = list(instructions)
+    if any(languages.orders_title(text, quoted=True) for text in instructions):
+        return True
     if _mentions(system[:4000], *_LABELS, "new conversation topic", "new topic") and _TITLER.search(system[:4000]):
         return True
     for text in instructions:
@@ -135,6 +165,28 @@ def asks_title(system: str, instructions: Iterable[str]) -> bool:
     return False
 
 
+@reads_text(lambda read, text: read(text, quoted=False))
+def orders_label(text: str, *, quoted: bool) -> bool:
+    """A program orders a title or tags of a conversation, which is `quoted` in the text or stands above it. People ask
+    for them too, in other words, or have them built.
+    """
+    ends = text if len(text) <= 3000 else f"{text[:1500]}\n{text[-1500:]}"
+    if languages.orders_title(text, quoted=quoted):
+        return True
+    if not _mentions(ends, *_LABELS, *_TASKS):
+        return False
+    if asks_side_task([ends], text):
+        return quoted or bool(_MANNER.search(ends) and not _OURS.search(ends))
+    found = _TITLE.search(ends)
+    if found is None or not _LEAD_IN.search(ends[: found.start()]) or not asks_title("", [ends]):
+        return False
+    sentence = re.split(r"[.!?]\s|\n", ends[found.start() :], maxsplit=1)[0]
+    if _BUILT.search(sentence) or _OURS.search(sentence):
+        return False
+    return quoted or bool(_FORMAL.search(found[0]) or _MANNER.search(ends))
+
+
+@reads_text(lambda read, text: (read(text, text, alone=True), read("", text, alone=False)))
 def asks_summary(system: str, last: str, *, alone: bool) -> bool:
     """A summary is wanted, of a conversation that is quoted (`alone`: there is no other user message) or above."""
     if _mentions(system[:1000], *_SUMMARIES) and _SUMMARY_SYSTEM.search(system[:1000]):
@@ -147,6 +199,7 @@ def asks_summary(system: str, last: str, *, alone: bool) -> bool:
     return alone and bool(_SUMMARY.search(last[:1000]) or _COMPACTION.search(ends)) and bool(_TRANSCRIPT.search(last))
 
 
+@reads_text()
 def asks_compaction(last: str) -> bool:
     """The program wants the conversation condensed. A person would not prescribe its markup, or forbid tools."""
     text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
@@ -155,11 +208,13 @@ def asks_compaction(last: str) -> bool:
     return bool(_BY_PROGRAM.search(text) and _COMPACTION.search(text))
 
 
+@reads_text()
 def hands_over(last: str) -> bool:
     """An agent takes over from one whose context is full, or is asked about that."""
     return bool(_HANDOFF.search(last[:400]))
 
 
+@reads_text(lambda read, text: read([text], text))
 def asks_side_task(instructions: Iterable[str], last: str) -> bool:
     """Tags, follow-ups, search queries or the like are wanted, of a conversation that is quoted."""
     if any(_mentions(text, *_TASKS) and _TASK.search(text) for text in instructions):
@@ -167,16 +222,19 @@ def asks_side_task(instructions: Iterable[str], last: str) -> bool:
     return bool(_TASK_HEAD.search(last[:40]) and _HISTORY.search(last))
 
 
+@reads_text(lambda read, text: read(text, text))
 def checks_command(system: str, last: str) -> bool:
     """A command that an agent wants to run is to be judged."""
     return _mentions(system[:4000], *_CHECKS) or _mentions(last[:4000], *_CHECKS)
 
 
+@reads_text(lambda read, text: read(text, text))
 def helps_tool(system: str, last: str) -> bool:
     """A tool asks the model itself: to read a page, to search."""
     return bool(_HELPER.search(last[:200]) or _HELPER.search(system[-400:]))
 
 
+@reads_text()
 def asks_commit_message(system: str) -> bool:
     """A commit message for a change is wanted."""
     return _mentions(system[:1500], "commit message") and bool(_COMMIT.search(system[:1500]))
@@ -191,6 +249,7 @@ def _mentions(text: str, *words: str) -> bool:
     return False
 
 
+@reads_text()
 def asks_recap(last: str) -> bool:
     """The program asks where things stand, for a person who was away."""
     return _mentions(last[:600], "stepped away", "recap") and bool(_AWAY.search(last[:600]))

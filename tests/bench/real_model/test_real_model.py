@@ -206,3 +206,12 @@ def test_cells_of_more_than_one_state_of_the_code_are_warned_about() -> None:
     old, new = (msgspec.structs.replace(one, commit=name * 10) for name in ("a", "b"))
     assert report.mixed_code([old, old]) == []
     assert report.mixed_code([new, old]) == ["the cells come from 2 states of the code: aaaaaaaa, bbbbbbbb"]
+
+
+def test_goals_are_met_or_missed() -> None:
+    styles = {"trained": {0: 0.1, 24: 0.9, 64: 0.9}, "control": {0: 0.1, 24: 0.1, 64: 0.3}}
+    found = report.arms([result(arm, "plain", 1, points) for arm, points in styles.items()])
+    found["trained"]["plain"]["64"]["knowledge"] = [0.8, 0.0]
+    assert [row[-1] for row in report.goals(found)] == ["met", "met", "missed", "missed"]
+    del found["control"]
+    assert report.goals(found) == []

@@ -82,6 +82,18 @@ def test_the_policy_is_said_with_its_owner_and_licence(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("smolm2", "smolm2 is no folder; did you mean smollm2?"),
+        ("/no/such/model", "/no/such/model is neither a folder nor a hub name; set model"),
+    ],
+)
+def test_a_model_that_means_nothing_is_bad_and_looked_up_nowhere(model: str, said: str) -> None:
+    assert policy("--model", model) == {"name": "policy", "ok": False, "message": said}
+    assert report("--model", model)["leaves_the_machine"] == []
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         (),
@@ -124,7 +136,10 @@ def test_data_for_a_judge_that_leaves_the_machine_is_reported(flags: tuple[str, 
         (("--model", "smollm2"), "judge rules (auto: 135 million parameters, and a model judges from 3.5 billion)"),
         (("--model", "Qwen/Qwen3-8B"), "judge policy (auto: 8 billion parameters)"),
         (("--judge", "rules", "--model", "Qwen/Qwen3-8B"), "judge rules"),
-        (("--hint-model", "policy"), "judge rules (auto: the tiny policy), hint model policy"),
+        (
+            ("--hint-model", "policy", "--model", "Qwen/Qwen3-8B", "--judge", "rules"),
+            "judge rules, hint model policy",
+        ),
     ],
     ids=str,
 )

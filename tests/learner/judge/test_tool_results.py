@@ -147,6 +147,94 @@ def test_a_call_that_reads_can_fail_itself() -> None:
     assert tool_failed('{"status": "error", "error": "403"}', called("web_fetch", url="u"))
 
 
+LONG_PATH = (
+    "/home/ann/projects/orchard/.cache/pytest-of-ann/pytest-12/test_the_orchard_is_counted_0/work/fruit/missing.v2.txt"
+)
+
+
+@pytest.mark.parametrize(
+    "path", ["/a/b.txt", LONG_PATH, "C:\\Users\\ann\\fruit.v2.txt", "'my fruit.txt'", "missing.txt"]
+)
+@pytest.mark.parametrize(
+    "report",
+    [
+        "Path {} does not exist. Please provide a valid path.",
+        "The file {} was not found",
+        "{} is a directory, not a file.",
+        "There is no file at {}.",
+        "I was unable to find {}.",
+        "Access to {} is not allowed.",
+        "Could not open {}: it is locked",
+        "{} is outside of the workspace",
+        "The path {} is invalid.",
+        "Sorry, I can't open {}.",
+        "{} already exists",
+    ],
+)
+def test_a_report_in_plain_words_is_a_failure_whatever_it_names(report: str, path: str) -> None:
+    text = report.format(path)
+    assert tool_failed(text)
+    for call in (called("view", path=path.strip("'")), called("create", path=path.strip("'"), file_text="6 apples")):
+        assert tool_failed(text, call)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Agent 'counter' not found",
+        "There is no such tool: count",
+        "The execution of this tool, or a previous tool was interrupted.",
+        "Operation cancelled.",
+        "Rejected by the user",
+        "Rate limit exceeded",
+        "Unauthorized",
+        "Sub-agent failed",
+        "The file is too large to read at once (200 KB).",
+        "Invalid session ID: 7. Please supply a valid session ID to read output from.",
+    ],
+)
+def test_a_refusal_in_plain_words_is_a_failure(text: str) -> None:
+    assert tool_failed(text)
+    assert tool_failed(text, called("counter", fruit="apples"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "This option is not supported yet.",
+        "The door does not exist. There is no spoon.",
+        "Sorry, I can't come on Sunday.\nAnn",
+        "Access to the garden is not allowed after nine.",
+        "Operation cancelled: the story of a bridge",
+        "The user of this house is outside.",
+        "Rate limits are a common cause.\nUnauthorized people stay out.",
+    ],
+)
+def test_a_short_text_that_was_read_is_no_failure(text: str) -> None:
+    assert not tool_failed(text, called("read_file", path="notes.txt"))
+
+
+@pytest.mark.parametrize("text", ["No match found", "Multiple matches found", "No replacement was performed."])
+def test_an_edit_that_found_no_single_place_failed(text: str) -> None:
+    assert tool_failed(text, called("edit", path="a.py", old_str="x", new_str="y"))
+    assert not tool_failed(text, called("grep", pattern="x"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "File a.py created. The old one did not exist.",
+        "Done: 3 files changed",
+        "Created file /a/does not exist.txt with 6 characters",
+        "The folder already exists, so it was used as it is.",
+        "2 tests were skipped, as the tool is not available.",
+        "I found no errors. The page is not too long.",
+    ],
+)
+def test_a_report_of_success_in_plain_words_is_none(text: str) -> None:
+    assert not tool_failed(text, called("create", path="a.py"))
+
+
 def test_a_search_without_a_hit_did_not_fail() -> None:
     assert not tool_failed("(no output)\n\nCommand exited with code 1", called("bash", command="grep -rn old src"))
     assert tool_failed("(no output)\n\nCommand exited with code 2", called("bash", command="grep -rn old src"))

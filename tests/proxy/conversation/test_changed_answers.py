@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from openclaw_rl.proxy.conversation import changed_answers, parents
+from openclaw_rl.proxy.conversation.placement import TurnPlacement
 from openclaw_rl.shared.journal import AsyncJournal
 from tests.fixtures.openclaw import call
 from tests.proxy.talk import Sent, Talk, parent, said, says
@@ -257,6 +259,16 @@ SUMMARY = "They asked about ferns. The tall fern is dry, and the ivy is not. Nex
         pytest.param(
             SUMMARY, [says(f"Here is a summary of the conversation to date:\n\n{SUMMARY}")], id="after a heading"
         ),
+        pytest.param(
+            f"<analysis>\nhm\n</analysis>\n\n{SUMMARY}",
+            [says(f"{SUMMARY}\n\nResume the prior task using the summary above. Do not greet the user again."), OK],
+            id="with an order below it, and a made answer",
+        ),
+        pytest.param(
+            f"<handoff_snapshot>\n{SUMMARY}\n</handoff_snapshot>\nAsk me for more.",
+            [says(f"Earlier messages were replaced with a summary:\n{SUMMARY}")],
+            id="of another tag",
+        ),
         pytest.param(SUMMARY, [{"role": "system", "content": f"Summary of the conversation: {SUMMARY}"}], id="system"),
     ],
 )
@@ -293,3 +305,138 @@ async def test_a_summary_that_was_not_made_here_says_so(talk: Talk) -> None:
 async def test_a_person_may_open_with_a_summary(talk: Talk) -> None:
     asked = await talk.ask(says("Here is a summary of our discussion: ferns are dry. Make a poem of it."))
     assert asked.parent_reason == parents.BEGINS
+
+
+PROMPT = "<role>\nContext Extraction Assistant\n</role>\n\nExtract the most relevant context from the conversation.\n\n"
+TALK = [("What do pears go well with?", "With cheese."), ("That is wrong, try again.", "With ham, then.")]
+FORMS: dict[str, Callable[[str, str], str]] = {
+    "tags": lambda speaker, text: f'<message type="{ {"user": "human", "assistant": "ai"}[speaker] }">{text}</message>',
+    "labels": lambda speaker, text: f"{ {'user': 'Human', 'assistant': 'AI'}[speaker] }: {text}",
+    "headings": lambda speaker, text: f"## {speaker.title()}\n\n{text}\n",
+    "bold labels": lambda speaker, text: f"**{speaker.title()}:** {text}",
+    "brackets": lambda speaker, text: f"[{speaker}]: {text}",
+    "JSON": lambda speaker, text: json.dumps({"role": speaker, "content": text}),
+}
+HEADING = "Here is a summary of the conversation to date:\n\n"
+
+
+def transcript(form: str, talk: list[tuple[str, str]]) -> str:
+    lines = [
+        FORMS[form](speaker, text) for pair in talk for speaker, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+async def answered(talk: Talk, pairs: list[tuple[str, str]], head: str = "") -> list[TurnPlacement]:
+    history: list[Sent] = [{"role": "system", "content": head}] if head else []
+    turns = []
+    for question, answer in pairs:
+        history.append(says(question))
+        turns.append(await talk.ask(*history, answer=answer))
+        history.append(said(answer))
+    return turns
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_the_words_that_a_client_keeps_next_to_its_summary_are_found_in_the_summarised_session(
+    talk: Talk, form: str
+) -> None:
+    turns = await answered(talk, [*TALK, ("And plums?", "With cream.")])
+    await answered(talk, [("Plums or pears?", "Pears."), ("And plums?", "With cream.")])
+    await talk.ask(says(PROMPT + transcript(form, TALK)), answer=SUMMARY, kind="side")
+    shown = [says(HEADING + SUMMARY), says("And plums?"), said("With cream."), says("Perfect, thank you!")]
+    after = await talk.ask(*shown, answer="Any time.")
+    assert (parent(after), after.session_id) == (turns[-1].turn_id, turns[-1].session_id)
+    state = await talk.next_state(turns[-1])
+    assert state is not None and (state.role, state.text) == ("user", "Perfect, thank you!")
+    last = await talk.ask(*shown, said("Any time."), says("Bye."))
+    assert parent(last) == after.turn_id
+
+
+async def test_a_summary_of_a_quoted_conversation_continues_it_where_nothing_else_is_kept(talk: Talk) -> None:
+    turns = await answered(talk, TALK)
+    await talk.ask(says(PROMPT + transcript("labels", TALK)), answer=SUMMARY, kind="side")
+    after = await talk.ask(says(HEADING + SUMMARY), says("No, with nuts."))
+    assert (parent(after), after.session_id) == (turns[-1].turn_id, turns[-1].session_id)
+    assert after.parent_reason == changed_answers.BY_SUMMARY
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+async def test_a_quotation_that_fits_two_sessions_continues_neither(talk: Talk, copies: int) -> None:
+    for _ in range(copies):
+        await answered(talk, TALK)
+    await answered(talk, [*TALK, ("And figs?", "No.")] if copies == 1 else TALK)
+    await talk.ask(says(PROMPT + transcript("labels", TALK)), answer=SUMMARY, kind="side")
+    after = await talk.ask(says(HEADING + SUMMARY), says("No, with nuts."))
+    assert (parent(after), after.parent_reason) == (None, parents.COMPACTED)
+
+
+@pytest.mark.parametrize(
+    "quoted",
+    [
+        pytest.param([("Is it so?", "Yes.")], id="too little"),
+        pytest.param([("Another question of someone else?", "With cheese.")], id="to another question"),
+        pytest.param([], id="nothing"),
+    ],
+)
+async def test_a_summary_that_quotes_no_session_names_none(talk: Talk, quoted: list[tuple[str, str]]) -> None:
+    turns = await answered(talk, [("Is it so?", "Yes."), *TALK, ("And plums?", "With cream.")])
+    await talk.ask(says(PROMPT + transcript("labels", quoted)), answer=SUMMARY, kind="side")
+    after = await talk.ask(says(HEADING + SUMMARY), says("And plums?"), said("With cream."), says("Perfect."))
+    assert parent(after) is None
+    assert await talk.next_state(turns[-1]) is None
+
+
+CUT = says("[older messages were removed]")
+SHORT = [
+    ("Which plants are dry?", "The tall fern in the corner."),
+    ("And the ivy?", "It has water for two more days."),
+    ("Which one comes first?", "The fern, as it is the driest."),
+]
+
+
+def shown_of(pairs: list[tuple[str, str]]) -> list[Sent]:
+    return [message for question, answer in pairs for message in (says(question), said(answer))]
+
+
+@pytest.mark.parametrize("head", ["", "You look after plants."])
+async def test_several_short_answers_of_one_session_in_the_same_order_are_enough(talk: Talk, head: str) -> None:
+    turns = await answered(talk, [("hi", "hello"), *SHORT], head)
+    system: list[Sent] = [{"role": "system", "content": head}] if head else []
+    after = await talk.ask(*system, CUT, *shown_of(SHORT[1:]), says("Thanks."))
+    assert (parent(after), after.session_id) == (turns[-1].turn_id, turns[-1].session_id)
+    state = await talk.next_state(turns[-1])
+    assert state is not None and state.text == "Thanks."
+
+
+@pytest.mark.parametrize(
+    ("shown", "head"),
+    [
+        pytest.param(shown_of(SHORT[2:]), "", id="one alone"),
+        pytest.param(shown_of([SHORT[2], SHORT[1]]), "", id="in another order"),
+        pytest.param(shown_of(SHORT[1:]), "You sell plants.", id="under another system text"),
+        pytest.param(shown_of([("hi", "hello"), ("thanks", "welcome")]), "", id="two that say nothing"),
+    ],
+)
+async def test_less_than_that_is_not(talk: Talk, shown: list[Sent], head: str) -> None:
+    turns = await answered(talk, [("hi", "hello"), ("thanks", "welcome"), *SHORT])
+    system: list[Sent] = [{"role": "system", "content": head}] if head else []
+    after = await talk.ask(*system, CUT, *shown, says("No, wrong."))
+    assert (parent(after), after.parent_reason) == (None, parents.AMBIGUOUS)
+    assert await talk.next_state(turns[-1]) is None
+
+
+async def test_several_short_answers_of_two_sessions_are_not(talk: Talk) -> None:
+    for opening in ("hi", "good morning"):
+        await answered(talk, [(opening, "hello"), *SHORT])
+    after = await talk.ask(CUT, *shown_of(SHORT[1:]), says("Thanks."))
+    assert (parent(after), after.parent_reason) == (None, parents.AMBIGUOUS)
+
+
+async def test_a_short_answer_next_to_what_its_request_showed_is_enough(talk: Talk) -> None:
+    files = says("I have *added these files to the chat*.\n\na.py\n```\n" + "x = 1\n" * 60 + "```")
+    first = await talk.ask(files, OK, says("Set x to two." + RULES), answer="Done.")
+    after = await talk.ask(says("Set x to two."), said("Done."), files, OK, says("No, three." + RULES))
+    assert (parent(after), after.session_id) == (first.turn_id, first.session_id)
+    other = await talk.ask(says("Set x to two."), said("Done."), says("No, three."))
+    assert parent(other) is None, "of that nothing is left"

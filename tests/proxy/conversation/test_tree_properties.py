@@ -100,6 +100,31 @@ async def _play(program: Program, folder: Path) -> None:
         [Action(0, "rewrite", 1)],
     ]
 )
+@example([[Action(2, "say")], [Action(2, "say", 0, 0, 1)], [Action(2, "announce")]])
+@example([[Action(2, "say", 0, 0, 1)], [Action(2, "announce")]])
+@example([[Action(3, "announce", 0, 0, 1)], [Action(3, "say")]])
+@example([[Action(1, "fork", 0, 0, 5), Action(4, "announce", 0, 0, 5)], [Action(0, "say")]])
+@example(
+    [
+        [Action(0, "say", 0, 1)],
+        [Action(0, "leave out")],
+        [Action(2, "say", 0, 1)],
+        [Action(2, "more", 0, 0, 1)],
+        [Action(1, "restart")],
+        [Action(0, "say")],
+        [Action(2, "say")],
+    ]
+)
+@example(
+    [
+        [Action(1, "say", 0, 5)],
+        [Action(0, "say", 0, 5)],
+        [Action(0, "say")],
+        [Action(1, "say")],
+        [Action(1, "say")],
+        [Action(1, "rewrite", 1)],
+    ]
+)
 def test_every_turn_is_placed_and_settled_by_what_its_client_did(program: Program) -> None:
     with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
         asyncio.run(_play(program, Path(folder)))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -333,3 +334,41 @@ async def test_nothing_of_a_request_counts_before_it_has_a_place(
         assert refused.status_code == 429
         assert (await service.journal.status())["classes"] == []
         assert (await client.post(CHAT, json=HELLO)).status_code == 200
+
+
+async def test_counting_the_tokens_of_a_long_text_lets_the_others_through(policy_folder: Path, tmp_path: Path) -> None:
+    text = "".join(f"Line {number} of a log that somebody pasted.\n" for number in range(60_000))
+    lags: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.001)
+            lags.append(time.monotonic() - before)
+
+    async with served(ScriptedEngine, policy_folder, tmp_path) as (url, service, _), asking(url) as client:
+        short = await client.post(CHAT + "/input_tokens", json=HELLO)
+        await until(lambda: service.watch.context_length > 0)
+        ticking = asyncio.create_task(tick())
+        began = time.monotonic()
+        counted = await client.post(CHAT + "/input_tokens", json={"messages": [{"role": "user", "content": text}]})
+        took = time.monotonic() - began
+        ticking.cancel()
+        assert counted.status_code == 200
+        assert counted.json()["input_tokens"] > 60_000 + short.json()["input_tokens"]
+        assert max(lags) < took / 4, f"the loop stood still for {max(lags):.2f} of {took:.2f} s"
+        assert [figure.refused for figure in service.limits.figures()] == [0]
+
+
+async def test_counting_takes_a_place_of_its_key(policy_folder: Path, tmp_path: Path) -> None:
+    async with (
+        served(ScriptedEngine, policy_folder, tmp_path, key_concurrency=1) as (url, service, _),
+        asking(url) as client,
+        asking(url, "two") as other,
+        service.limits.for_key(0).place(),
+    ):
+        waiting = asyncio.create_task(client.post(CHAT + "/input_tokens", json=HELLO))
+        await until(lambda: service.limits.waiting == 1)
+        assert (await other.post(CHAT + "/input_tokens", json=HELLO)).status_code == 200
+        assert not waiting.done()
+        waiting.cancel()

@@ -20,6 +20,7 @@ def why(*classes: dict[str, Any], main: int = 0, **changes: Any) -> str:
         "unjudged": 0,
         "ready": 0,
         "consumed": 0,
+        "known": 0,
         "quarantined": {},
     }
     state: dict[str, Any] = {"capture": True, "training": "running", "batch_size": 8, "learner": LEARNER}
@@ -59,6 +60,9 @@ def test_waiting_turns_are_reported_with_the_cause() -> None:
     assert "the learner has not run yet" in why(CHATS, **judged, ready=9, learner=None)
     assert "the learner has stopped" in why(CHATS, **judged, unjudged=2, learner={"alive": False})
     assert why(CHATS, **judged, ready=9).endswith("the learner is waiting for a first signal: 9 samples wait")
+    assert why(CHATS, **judged, known=8, quarantined={"no vote succeeded": 3}) == (
+        "8 turns taught nothing that the policy does not do already"
+    )
     assert why(CHATS, **judged, quarantined={"no vote succeeded": 3}) == (
         "all that was judged was set aside: 3× no vote succeeded"
     )

@@ -83,19 +83,12 @@ class ScriptedEngine(LoggedEngine):
         return sentence
 
     def _sentence(self, newest: str) -> str:
-        """A few sentences that quote the request without its markup. They are longer than what identifies an answer by
-        itself (`CERTAIN`): with shorter ones, the first request after LangGraph's summary finds no parent.
-        """
+        """One short sentence that quotes the end of the request without its markup."""
         lines = [line for line in _TAG.sub("", newest).splitlines() if line.strip()]
-        quoted = " ".join((lines[-1] if lines else "nothing").split())[-80:]
-        number = next(self._number)
-        sentences = (
-            f"This is answer {number}, to what ends with «{quoted}».",
-            "I looked at everything that I could find about it, and twice where it was not clear at first.",
-            f"There are {number + 6} of them, as far as I can see from here, and none of them needs to be changed.",
-        )
+        quoted = " ".join((lines[-1] if lines else "nothing").split())[-60:]
+        sentence = f"This is answer {next(self._number)}, to what ends with «{quoted}»."
         wrap = _SUMMARY.findall(newest)
-        return f"<{wrap[-1]}>{' '.join(sentences)}</{wrap[-1]}>" if wrap else " ".join(sentences)
+        return f"<{wrap[-1]}>{sentence}</{wrap[-1]}>" if wrap else sentence
 
 
 @contextmanager

@@ -11,17 +11,11 @@ from tests.real.clients.session import measure
 from tests.rigs.environments import Unavailable
 
 CLIENTS = clients()
-FAULTS = {"smolagents": "it joins the last observation and the person's next words in one message of the user's role"}
-"""Clients that are not yet understood, and why."""
-
-
-def _marks(name: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.xfail(reason=FAULTS[name], strict=True)] if name in FAULTS else []
 
 
 @pytest.mark.real
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", [pytest.param(name, marks=_marks(name)) for name in CLIENTS])
+@pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_works_and_is_understood(name: str, tmp_path: Path) -> None:
     try:
         score = measure(CLIENTS[name], tmp_path)

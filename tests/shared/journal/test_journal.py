@@ -125,7 +125,7 @@ def test_200_turns_of_an_agent_with_a_30_kb_system_prompt_stay_under_3_mb(journa
 
 def test_storage_grows_linearly_with_a_conversation(tmp_path: Path) -> None:
     sizes = []
-    for count in (50, 100, 200):
+    for count in (100, 200, 400):
         journal = Journal(tmp_path / f"{count}.db")
         for turn in agent_turns(count, system="short"):
             journal.record_turn(turn)

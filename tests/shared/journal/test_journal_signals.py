@@ -267,6 +267,9 @@ def test_hints_are_distinct_with_the_newest_last(journal: Journal) -> None:
         journal.add_judgement(judged(turn, hint=hint))
     assert journal.recent_hints(10) == ["no bold", "be shorter", "say why"]
     assert journal.recent_hints(2) == ["be shorter", "say why"]
+    assert journal.hints_after(0, 10) == [(1, "be shorter"), (2, "no bold"), (4, "be shorter"), (5, "say why")]
+    assert journal.hints_after(2, 1) == [(5, "say why")]
+    assert journal.hint_mentions([2, 3, 5]) == [(2, "no bold"), (5, "say why")]
 
 
 def test_only_hints_from_people_are_remembered(journal: Journal) -> None:
@@ -276,7 +279,7 @@ def test_only_hints_from_people_are_remembered(journal: Journal) -> None:
     for role in roles:
         journal.add_judgement(msgspec.structs.replace(judged(turn, hint=f"from {role}"), hint_role=role))
     assert journal.recent_hints(10) == ["from user"]
-    assert [hint for _, hint in journal.hint_mentions(10)] == ["from user"]
+    assert [hint for _, hint in journal.hints_after(0, 10)] == ["from user"]
     kept = journal.judgement(turn.turn_id)
     assert kept is not None and (kept.hint, kept.hint_role) == ("from environment", "environment")
 

@@ -50,6 +50,8 @@ VARIABLES: list[tuple[str, str, dict[str, Any]]] = [
     ("HF_CKPT", "/m", {"model": "/m"}),
     ("TOKENIZER_PATH", "/t", {"tokenizer": "/t"}),
     ("PRM_MODEL_PATH", "/p", {"judge": "/p"}),
+    ("PRM_MODEL_PATH", "Qwen/Qwen3-8B", {"judge": "engine:Qwen/Qwen3-8B"}),
+    ("JUDGE_MODEL_PATH", "meta-llama/Llama-3.1-8B", {"judge": "engine:meta-llama/Llama-3.1-8B"}),
     ("JUDGE_MODEL_PATH", "/j", {"judge": "/j"}),
     ("HINT_EXTRACTION_MODEL", "h", {"hint_model": "h"}),
     ("JUDGE_MODEL", "j", {"judge": "j"}),
@@ -218,6 +220,8 @@ def test_a_method_variable_of_another_program_sets_nothing() -> None:
             "--majority-vote-n 7 --majority-vote-threshold .6 --num-judge-workers 4",
             {"votes": 7, "judge_threshold": 0.6},
         ),
+        ("--rm-checkpoint org/prm", {"judge": "engine:org/prm"}),
+        ("--judge-model openai/gpt", {"judge": "openai/gpt"}),
         ("--num-rollouts-per-prompt 1 --rollout-batch-size 64", {"batch_size": 64}),
         ("--offload-optimizer-state --resume-from-checkpoint r", {"offload_optimizer": True, "resume": "r"}),
         ("--judge-model gpt-4 --consensus-threshold 0.6", {"judge": "gpt-4", "judge_threshold": 0.6}),
@@ -353,6 +357,11 @@ def test_flags_of_the_scripts_without_a_meaning_here_are_refused_with_what_to_do
 ) -> None:
     with pytest.raises(ConfigError, match=rf"{name}: {reason}.*; change {name}, or unset it$"):
         load(environ={name: text})
+
+
+def test_a_relative_folder_in_a_path_is_no_hub_name(elsewhere: Path) -> None:
+    (elsewhere / "models" / "judge").mkdir(parents=True)
+    assert load(environ={"JUDGE_MODEL_PATH": "models/judge"})[0].judge.model == "models/judge"
 
 
 TRAINING = """

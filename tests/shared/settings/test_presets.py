@@ -45,6 +45,11 @@ def test_the_tiny_policy_and_models_of_its_size_keep_the_defaults(tmp_path: Path
         assert Settings(model=model).learning == plain.learning
 
 
+def test_a_hub_name_and_the_files_of_its_model_have_one_preset(tmp_path: Path) -> None:
+    files = write_model(tmp_path / "files", size=2 * 494_032_768)
+    assert find_preset("Qwen/Qwen2.5-0.5B-Instruct", lora=True) is find_preset(files, lora=True)
+
+
 def test_a_model_of_unknown_size_counts_as_a_chat_model() -> None:
     unknown = find_preset("somebody/their-model-v2", lora=True)
     assert unknown is not None and unknown.name == "chat model, LoRA"

@@ -241,6 +241,17 @@ def spent(trainer: CloudTrainer) -> dict[str, int]:
     return {entry.kind: amount for entry, amount in trainer._budget.ledger.day(trainer._budget._day()).items()}
 
 
+async def test_a_batch_that_is_known_is_scored_and_not_trained(
+    policy: Path, provider: TorchProvider, tmp_path: Path
+) -> None:
+    trainer, recipe = build(policy, provider, tmp_path / "data"), Recipe(topk=7, epochs=2, learning_rate=1e-2)
+    report = await trainer.step([sample(1, hints=1)], recipe.replace(early_stop=2.0))
+    assert (report.updates, report.metrics["gradient/norm"], report.metrics["epochs"]) == (0, 0, 0)
+    assert "train" not in spent(trainer) and "step" not in spent(trainer)
+    assert (await trainer.step([sample(1, hints=1)], recipe)).step == 1
+    assert spent(trainer)["step"] > 0
+
+
 @pytest.mark.parametrize("where", ["train", "score", "forward", "update"])
 @pytest.mark.parametrize("undone", [True, False])
 async def test_a_step_that_fails_in_the_middle_has_spent_what_was_sent_until_then(
@@ -285,7 +296,8 @@ async def test_a_state_that_no_folder_names_any_more_is_removed_at_the_provider(
     for number in (2, 3, 4):
         resumed = build(policy, provider, tmp_path / "data")
         await resumed.restore(str(tmp_path / str(number)))
-        assert (await resumed.step(TWO, RECIPE)).step == min(number, 4) + 1
+        # The fourth step had nothing left to learn.
+        assert (await resumed.step(TWO, RECIPE)).step == min(number, 3) + 1
 
 
 async def test_a_checkpoint_of_another_service_gets_states_of_its_own_before_it_is_served(

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from openclaw_rl.shared.checkpoints import seal, sealed_digest
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling
 from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine
@@ -169,3 +170,22 @@ async def test_the_base_is_made_live_again_by_its_number_alone(client: SglangEng
     await client.load(1, str(checkpoints / "1" / "served"), live=True)
     await client.load(0, "", live=True)
     assert (await client.info()).live == 0
+
+
+async def test_weights_that_are_not_those_of_their_seal_are_refused(
+    client: SglangEngine, model: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "9"
+    served = write_adapter(model, checkpoint / "served", seed=60)
+    seal(checkpoint, parent=0, sample_ids=["sample_1"])
+    await client.load(9, str(served), live=True)
+    assert (await client.info()).digest == sealed_digest(checkpoint)
+    file = served / "adapter_model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(EngineError, match="not what was written"):
+        await client.load(10, str(served), live=True)
+    assert (await client.info()).live == 9
+    await client.load(0, str(model), live=True)
+    assert (await client.info()).digest == ""

@@ -19,7 +19,7 @@ from transformers import (
 
 from openclaw_rl.shared.backends import create_reward_model
 from openclaw_rl.shared.errors import ConfigError, JudgeError
-from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.trainer_local.models.reward_model import SequenceClassifier, plain, positive_label, probability
 
 TALK = [("user", "how much is 2 and 2"), ("assistant", "4"), ("user", "thanks")]
@@ -132,6 +132,11 @@ async def test_a_model_that_cannot_serve_says_why(tmp_path: Path) -> None:
     broken._model.score.weight.data.fill_(float("nan"))
     with pytest.raises(JudgeError, match="no numbers"):
         await broken.rate(TALK)
+
+
+async def test_a_chat_model_whose_head_would_be_random_is_no_classifier() -> None:
+    with pytest.raises(ConfigError, match=r"has no weights for score\.weight, so it is no sequence classifier"):
+        await SequenceClassifier(str(EMBEDDED_POLICY), device="cpu").rate(TALK)
 
 
 async def test_a_model_that_fails_in_the_middle_is_a_failed_vote(tmp_path: Path) -> None:

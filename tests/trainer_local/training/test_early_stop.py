@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from openclaw_rl.shared.objective import early_stop
 from openclaw_rl.shared.records import Sample
@@ -71,7 +72,7 @@ async def test_without_it_all_are_made_and_with_nothing_to_teach_one(policy: Pat
     ("one", "recipe", "made"),
     [
         (sample(3, hints=0, reward=-1.0, explicit=True), {}, 4),
-        (anchor(3), {}, 1),
+        (anchor(3), {}, 0),
         (sample(3, hints=1, logprobs=[-6.0] * 4), {"distillation": "token", "rewards": "all"}, 4),
         (sample(3, hints=1, logprobs=[-6.0] * 4), {"distillation": "select", "rewards": "all"}, 4),
     ],
@@ -84,3 +85,44 @@ async def test_only_a_distance_to_the_teacher_ends_passes(
     report = await trainer.step([one], Recipe(epochs=4, early_stop=0.1, **recipe))
     await trainer.close()
     assert report.metrics["epochs"] == made
+
+
+async def state(trainer: TransformersTrainer, folder: Path) -> dict[str, Any]:
+    """Everything that a checkpoint holds."""
+    await trainer.save(str(folder))
+    found: dict[str, Any] = torch.load(folder / "trainer.pt", weights_only=False)
+    return found
+
+
+@pytest.mark.parametrize("minibatches", [1, 2])
+async def test_a_batch_that_is_known_makes_no_update_and_changes_nothing(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minibatches: int
+) -> None:
+    monkeypatch.setattr(early_stop, "UNNOTICEABLE", 0.0)
+    recipe = Recipe(epochs=60, learning_rate=2e-2, early_stop=0.1, minibatches=minibatches)
+    batch = [*SAMPLES, anchor(4), anchor(5)]
+    trainer = TransformersTrainer(settings(policy))
+    try:
+        learned = await trainer.step(batch, recipe)
+        before = await state(trainer, tmp_path / "before")
+        again = await trainer.step(batch, recipe.replace(early_stop=0.5))
+        after = await state(trainer, tmp_path / "after")
+        more = await trainer.step(batch, recipe.replace(early_stop=0.01, epochs=1))
+    finally:
+        await trainer.close()
+    assert learned.updates > 1 and learned.step == 1
+    assert again.updates == 0 and again.metrics["epochs"] == 0 and again.metrics["weights/change"] == 0
+    assert 0 < again.metrics["loss/distill"] <= 0.5 * to_teach(policy)
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    assert more.updates == minibatches and more.step == 2, "the step that changed nothing has no number"
+
+
+async def test_a_reward_is_learned_from_next_to_hints_that_are_known(policy: Path) -> None:
+    known = Recipe(epochs=1).replace(early_stop=2.0)
+    trainer = TransformersTrainer(settings(policy))
+    try:
+        assert (await trainer.step(SAMPLES, known)).updates == 0
+        praised = sample(7, hints=0, reward=1.0, explicit=True)
+        assert (await trainer.step([*SAMPLES, praised], known)).updates == 1
+    finally:
+        await trainer.close()

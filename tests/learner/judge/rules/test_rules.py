@@ -301,6 +301,61 @@ def test_naming_a_language_is_no_complaint_where_the_answer_offers_a_choice() ->
     assert read_message("in spanish please", answer="It is 12. Anything else?").hint == "in spanish please."
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Perfect, except that the second point is wrong.",
+        "Good, but the date is wrong",
+        "Nice, although the second step is missing",
+        "Thanks, however you forgot the title",
+        "Great work. One problem: the total is wrong.",
+        "Thanks! Only the third item is wrong.",
+        "Good answer, except for the last sentence.",
+        "Perfect apart from the typo in line 2.",
+        "Exactly what I needed, except the bold.",
+        "Great! The last number is not right though.",
+    ],
+)
+def test_praise_with_a_reservation_is_no_praise(text: str) -> None:
+    reading = read_message(text)
+    assert (reading.score, reading.hint) == (-1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("Great, except it's too long.", "it's too long."),
+        ("Good answer, although it's a bit long", "it's a bit long."),
+    ],
+)
+def test_a_reservation_that_is_a_wish_becomes_the_hint(text: str, hint: str) -> None:
+    reading = read_message(text)
+    assert (reading.score, reading.hint) == (-1.0, hint)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Thanks, but why is step 2 needed?",
+        "awesome, but can you also add tests?",
+        "Great! My code is wrong though, can you look at it?",
+        "Perfect, but my total is wrong",
+        "Thanks! Now list all countries except France.",
+        "Great, thanks. What do I eat if bread is missing?",
+        "Thanks! Is the date wrong?",
+    ],
+)
+def test_another_subject_after_praise_takes_nothing_from_it(text: str) -> None:
+    assert read_message(text).score == 1.0
+
+
+@pytest.mark.parametrize(
+    "text", ["All fruits except bananas", "The date is wrong on my phone", "Everyone but Tom came"]
+)
+def test_a_reservation_without_praise_says_nothing(text: str) -> None:
+    assert read_message(text).score == 0.0
+
+
 def test_the_hint_keeps_the_spelling_of_the_user() -> None:
     assert read_message("could u not number ur steps").hint == "could u not number ur steps."
     assert read_message("that was too stiff, be nice").hint == "that was too stiff, be nice."
@@ -335,7 +390,7 @@ async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
     asked = turn(1, answer="**12**")
     judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="user", text="no bold please"))
     assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
-    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v6")
+    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v8")
     assert judgement.votes[0].score == -1.0 and judgement.reason
 
 
@@ -361,3 +416,35 @@ def test_a_thumb_next_to_words_is_read_with_them() -> None:
 @pytest.mark.parametrize("text", ["Can you write a numbered list of countries?", "Make a table of prime numbers"])
 def test_a_task_that_names_its_form_is_no_complaint(text: str) -> None:
     assert (read_message(text).score, read_message(text).hint) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Summarize our conversation so far, please.",
+        "Please summarize the conversation briefly.",
+        "Summarize our conversation in a short paragraph, please.",
+        "Give this conversation a short title, please.",
+        "Give the chat a short title",
+        "Can you write a short summary of our discussion?",
+        "Please give me a list of the three main points from this chat, in bullets.",
+        "Name this chat.",
+    ],
+)
+def test_a_request_about_the_conversation_says_nothing_about_the_answer(text: str) -> None:
+    reading = read_message(text, answer="There are five apples.")
+    assert (reading.score, reading.hint) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please keep this conversation short and simple.",
+        "Write in plain sentences in this chat, please.",
+        "Give me a short answer, please.",
+        "Summarize it in a shorter paragraph, please.",
+        "No bullets in this chat.",
+    ],
+)
+def test_a_wish_about_the_answers_of_a_conversation_is_one(text: str) -> None:
+    assert read_message(text, answer="There are **five** apples:\n- one\n- two").score == -1.0

@@ -1,0 +1,2 @@
+ALTER TABLE contents ADD COLUMN checksum BLOB;
+ALTER TABLE samples ADD COLUMN checksum BLOB;
