@@ -37,36 +37,38 @@ class OpenWebUI(Client):
         url = f"http://127.0.0.1:{claim_port('127.0.0.1', 0, setting='port')}"
         command = [str(site.installed / "bin" / "open-webui"), "serve", "--port", url.rpartition(":")[2]]
         log, ready = site.home / "open-webui.log", f"{url}/health"
-        with running(command, site.work, site.environment(), log, ready=ready, seconds=START_SECONDS):
-            with httpx.Client(base_url=f"{url}/api", timeout=SECONDS) as page:
-                first = site.tap.conversation == 1
-                signed = page.post(f"/v1/auths/{'signup' if first else 'signin'}", json=PERSON).raise_for_status()
-                page.headers["authorization"] = f"Bearer {signed.json()['token']}"
-                page.get("/models").raise_for_status()
-                chat: dict[str, Any] = {"id": None, "newest": None}
-                site.session = ""
+        with (
+            running(command, site.work, site.environment(), log, ready=ready, seconds=START_SECONDS),
+            httpx.Client(base_url=f"{url}/api", timeout=SECONDS) as page,
+        ):
+            first = site.tap.conversation == 1
+            signed = page.post(f"/v1/auths/{'signup' if first else 'signin'}", json=PERSON).raise_for_status()
+            page.headers["authorization"] = f"Bearer {signed.json()['token']}"
+            page.get("/models").raise_for_status()
+            chat: dict[str, Any] = {"id": None, "newest": None}
+            site.session = ""
 
-                def say(words: str) -> None:
-                    if words == "/compact":
-                        page.post(f"/v1/chats/{chat['id']}/compact", json={"model": "policy"}).raise_for_status()
-                        return
-                    message = {"id": str(uuid.uuid4()), "parentId": chat["newest"], "role": "user", "content": words}
-                    body = {
-                        "model": "policy",
-                        "stream": True,
-                        "session_id": "page",
-                        "chat_id": chat["id"],
-                        "parent_id": chat["newest"],
-                        "id": str(uuid.uuid4()),
-                        "user_message": message,
-                        "messages": [{"role": "user", "content": words}],
-                        "background_tasks": {"follow_up_generation": True} | ({} if chat["id"] else FIRST_TASKS),
-                    }
-                    chat["newest"] = body["id"]
-                    answer = page.post("/chat/completions", json=body).raise_for_status().json()
-                    chat["id"] = answer["chat_id"]
+            def say(words: str) -> None:
+                if words == "/compact":
+                    page.post(f"/v1/chats/{chat['id']}/compact", json={"model": "policy"}).raise_for_status()
+                    return
+                message = {"id": str(uuid.uuid4()), "parentId": chat["newest"], "role": "user", "content": words}
+                body = {
+                    "model": "policy",
+                    "stream": True,
+                    "session_id": "page",
+                    "chat_id": chat["id"],
+                    "parent_id": chat["newest"],
+                    "id": str(uuid.uuid4()),
+                    "user_message": message,
+                    "messages": [{"role": "user", "content": words}],
+                    "background_tasks": {"follow_up_generation": True} | ({} if chat["id"] else FIRST_TASKS),
+                }
+                chat["newest"] = body["id"]
+                answer = page.post("/chat/completions", json=body).raise_for_status().json()
+                chat["id"] = answer["chat_id"]
 
-                yield say
+            yield say
 
     def purpose(self, exchange: Exchange) -> str:
         """Tell its own requests by the heading of their prompts."""
