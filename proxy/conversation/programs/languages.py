@@ -25,9 +25,10 @@ class Language(msgspec.Struct, frozen=True, dict=True):
 
     `talk` is a conversation, `this` the one at hand, `ours` that of people who speak of theirs. `title` is a label,
     `make` orders one, `brief` says how long it may be. `work` condenses or extracts. `marks` are a program's; people
-    prescribe a `manner`, too. `reader` is who reads the result, or the size of the context. `part` begins a system text.
-    `built`: things that people have made, `elsewhere`: what else is talked about, or with whom. `replaced` says that a summary stands for a history, `result` that a tool's output follows. `word`: spaces
-    part the words.
+    prescribe a `manner`, too. `reader` is who reads the result, or the size of the context. `part` begins a system
+    text. `built`: things that people have made. `elsewhere`: where, with whom or about what else people talk.
+    `replaced` says that a summary stands for a history, `result` that a tool's output follows. `word`: spaces part the
+    words.
     """
 
     code: str
@@ -167,11 +168,12 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
     for language in _spoken(opening):
         if not language.parts.match(opening) or (has_tools and not language.for_reader.search(opening)):
             continue
-        first = " ".join(list(_sentences(opening))[:2])
-        if language.makes.search(first):
+        first = list(_sentences(opening))[:2]
+        if any(map(language.makes.search, first)):
             continue
-        if language.any_talk.search(first) and (language.works.search(first) or language.titles.search(first)):
-            return True
+        for one in first:
+            if language.any_talk.search(one) and (language.works.search(one) or language.titles.search(one)):
+                return True
     return False
 
 

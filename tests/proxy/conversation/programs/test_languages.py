@@ -287,6 +287,19 @@ def test_a_system_text_gives_the_part_in_any_language(system: str) -> None:
     assert taken("User: a\nAssistant: b", system=system).kind == "side"
 
 
+@pytest.mark.parametrize(
+    "system",
+    [
+        "Du bist ein Gesprächspartner für jede Unterhaltung. Sprich Leute mit ihrem Namen an.",
+        "Sie sind ein Berater, der Gespräche mit Kunden führt und zusammenfasst.",
+        "Eres un buen compañero de conversación. Llama a la persona por su nombre.",
+        "你是一个聊天伙伴。先总结用户的问题。",
+    ],
+)
+def test_a_partner_in_conversation_plays_no_part(system: str) -> None:
+    assert taken("a", "b", "c", system=system).kind == "main"
+
+
 @pytest.mark.parametrize("text", pairs(REPLACED))
 def test_a_summary_stands_for_a_history_in_any_language(text: str) -> None:
     assert replaces_history(text, last=False)
