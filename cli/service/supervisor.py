@@ -24,6 +24,7 @@ from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.checkpoints import SERVED, nearest_intact
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.engine.wire import SECRET, SECRET_USER
 from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.files import write_json
@@ -88,7 +89,7 @@ class Supervisor:
         if starts_engine and not is_loopback(settings.engine.host):
             say(f"engine_host = {settings.engine.host}: the engine has no key; let only trusted machines reach it")
         elif "engine" in plan.roles and not starts_engine:
-            say(f"using the engine at {settings.engine.url}; none is started here")
+            say(f"using the engine at {without_secret(settings.engine.url)}; none is started here")
         data = settings.serve.data.resolve()
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -230,7 +231,7 @@ class Supervisor:
         live = next((version for version in versions.values() if version.state == "live"), None)
         if live is None or not live.checkpoint:
             return []
-        intact, fault = nearest_intact(versions, live.number)
+        intact, fault = nearest_intact(versions, live.number, SERVED)
         if fault:
             self._say(f"{fault}; the engine starts with version {intact.number}")
         return ["--live", f"{intact.number}={Path(intact.checkpoint) / SERVED}"] if intact.checkpoint else []

@@ -101,7 +101,7 @@ class EngineEndpoint:
             raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
         facts = decode_or_none(raw, dict[str, Any])
         if status != 200 or facts is None:
-            reason = f": {error_message(raw)}" if status == 503 and raw else ""
+            reason = f": {error_message(raw)}" if status in (401, 503) and raw else ""
             raise EngineError(f"the engine at {self.url} answered {path} with status {status}{reason}", status=status)
         return dict(facts)
 

@@ -248,6 +248,9 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
+_SECRET_MISSING = "the engine has a secret: engine_url must be the URL that openclaw-rl serve --only engine shows"
+
+
 class EngineGuard:
     """Refuses requests that do not come from this service: those of web pages, which carry an `Origin` or a body that
     is not called JSON (a page may send others anywhere), and with a `secret` those that do not know it (HTTP's basic
@@ -272,7 +275,7 @@ class EngineGuard:
         if not self._secret or scope["path"] == "/health":
             return None
         given = headers.get("authorization", "").encode()
-        return None if hmac.compare_digest(given, basic(self._secret)) else Refused("the engine has a secret", 401)
+        return None if hmac.compare_digest(given, basic(self._secret)) else Refused(_SECRET_MISSING, 401)
 
 
 def basic(secret: str) -> bytes:

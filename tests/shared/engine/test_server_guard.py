@@ -67,7 +67,8 @@ async def test_a_program_without_the_secret_can_do_nothing(authorization: str | 
     headers = {} if authorization is None else {"authorization": authorization}
     async with _client(engine, "right") as client:
         for path, body in COMMANDS:
-            assert (await client.post(path, json=body, headers=headers)).status_code == 401
+            refused = await client.post(path, json=body, headers=headers)
+            assert refused.status_code == 401 and "engine_url" in refused.json()["error"]["message"]
         assert (await client.get("/model_info", headers=headers)).status_code == 401
         assert (await client.get("/health", headers=headers)).status_code == 200
         assert engine.reached == []
