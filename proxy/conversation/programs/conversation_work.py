@@ -36,6 +36,7 @@ _WORDS = (
         "user w",
         "user c",
     ),
+    *("context is", "context will", "next role", "next agent", "user could", "user may"),
     *("next speaker", "speak next", "respond next", "act next", "go next", "talk next", "standalone", "stand-alone"),
     *("side question", "history above", "history so far", "preferences", "facts", "learnings"),
 )
@@ -48,6 +49,8 @@ _DECISIVE = _any(
     r"\b(?:conversation|chat|message) history (?:above|so far)\b",
     r"\bcontext (?:checkpoint )?compaction\b",
     r"\bautomated summari[sz]ation request\b",
+    r"\bcontext (?:window )?(?:is|will be) (?:about to be |soon |nearly |almost )*(?:reset|cleared|full|truncated|compacted|lost)\b"
+    r"[^\n?]{0,10}\s[^\n?]{0,80}\b(?:write|summari[sz]e|save|store|note|record|list)\b",
     r"\bprogressively summari[sz]e the lines of conversation\b",
 )
 _WORK = _any(
@@ -119,8 +122,9 @@ _IN_SYSTEM = _any(
 )
 _NEXT = _any(
     # who speaks next, and what
-    r"\bwho should (?:logically )?(?:speak|respond|act|go|talk) next\b|\bdetermine the next speaker\b",
-    r"\b(?:predict|suggest|guess|propose|write|generate)\b[^\n]{0,60}\bthe user (?:may|might|will|would|could|is likely"
+    r"\bwho should (?:logically )?(?:speak|respond|act|go|talk) next\b|\bdetermine the next speaker\b"
+    r"|\bselect the next (?:role|speaker|agent)\b",
+    r"\b(?:predict|suggest|guess|propose|write|generate)\b[^\n]{0,60}\b(?:the |that )user (?:may|might|will|would|could|is likely"
     r" to)[^\n]{0,20}\b(?:type|say|ask|write|send|want|do)\b",
     # a question that stands by itself, for a search
     r"\b(?:rephrase|rewrite|reformulate|turn)\b[^\n]{0,120}\bstand-?alone (?:question|query|message)\b",

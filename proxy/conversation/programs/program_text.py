@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from openclaw_rl.proxy.conversation.programs import languages
+from openclaw_rl.proxy.conversation.programs import languages, program_voice
+from openclaw_rl.proxy.conversation.programs.templates import words_in_template
 from openclaw_rl.shared.text_reading import reads_text
 
 
@@ -22,14 +23,19 @@ def _beginning(*alternatives: str) -> re.Pattern[str]:
 
 _TAG = re.compile(r"<([A-Za-z][\w-]{1,48})((?:\s[^<>\n]{0,200})?)>")
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_WORDS_OF_PERSON = frozenset(["user-query", "user-message", "user-request", "user-input", "user-prompt", "feedback"])
-"""Names of blocks that hold all that the person typed."""
-_WRAPPED_WORDS = frozenset(["task", "query", "question", "request", "prompt", "message", "answer"])
+_SAID = frozenset([
+    "query", "message", "request", "input", "prompt", "question", "feedback", "comment", "reply", "utterance",
+    "instruction", "text", "words", "answer", "turn",
+])  # fmt: skip
+_OWNER = frozenset(["user", "human", "customer", "client", "player", "sender", "new", "latest", "current", "incoming", "chat"])
+"""A name of an owner and of what was said is that of a block that holds all that the person typed."""
+_WRAPPED_WORDS = frozenset(["task", "query", "question", "request", "prompt", "message", "answer", "input", "goal", "user"])
 """Names of blocks that may hold it, next to other words."""
 _SINGLE = frozenset([
     "context", "instructions", "attachments", "attachment", "reminder", "environment", "workspace", "memory",
     "memories", "rules", "skills", "todos", "notice", "timestamp", "editor", "selection", "diagnostics",
-    "caveat", "documents",
+    "caveat", "documents", "page", "constraints", "knowledge", "persona", "profile", "preferences", "history",
+    "sources", "references", "hints", "hint", "guidelines", "cwd",
 ])  # fmt: skip
 """Names of one word of blocks that programs write."""
 _PROGRAM_WORDS = frozenset([
@@ -38,7 +44,10 @@ _PROGRAM_WORDS = frozenset([
     "skills", "todo", "todos", "history", "hook", "file", "files", "date", "datetime", "time", "session",
     "mode", "aborted", "turn", "interrupted", "metadata", "settings", "budget", "usage", "git", "repo",
     "project", "selection", "diagnostics", "caveat", "policy", "additional", "current", "permissions", "tabs",
-    "cwd", "recently", "agents",
+    "cwd", "recently", "agents", "search", "retrieved", "documents", "document", "page", "open", "opened",
+    "terminal", "style", "chat", "note", "map", "device", "app", "ide", "persona", "profile", "preferences",
+    "format", "schema", "constraints", "knowledge", "references", "available", "relevant", "active", "cursor",
+    "location", "webpage", "website", "tools",
 ])  # fmt: skip
 """A name of several words with one of these is a program's."""
 
@@ -138,6 +147,9 @@ def own_words(text: str) -> ReadText:
             words = words[:start] + (words[end + len(closing) :] if end >= 0 else "")
     if "#" in words and (headings := list(_REQUEST_HEADING.finditer(words))) and words.lstrip().startswith("#"):
         words = words[headings[-1].end() :]
+    inner = words_in_template(words)
+    if inner is not None:
+        words = inner
     rules = _RULES.search(words) if "#" in words or "To suggest changes to a file" in words else None
     if rules is not None and words[: rules.start()].strip():
         words = words[: rules.start()]
@@ -147,7 +159,7 @@ def own_words(text: str) -> ReadText:
 @reads_text()
 def is_result(text: str) -> bool:
     """True if a program speaks in the user's role about what a call or an answer came to."""
-    if _RESULT.match(text) or _MALFORMED.match(text) or languages.is_result(text):
+    if _RESULT.match(text) or _MALFORMED.match(text) or languages.is_result(text) or program_voice.is_report(text):
         return True
     lowered = text[:8000].lower()
     retry = any(word in lowered for word in _RETRY_WORDS) and _RETRY.search(lowered) is not None
@@ -159,7 +171,7 @@ def is_result(text: str) -> bool:
 @reads_text()
 def is_notice(text: str) -> bool:
     """True if a program tells in the user's role what it did."""
-    return bool(_NOTICE.match(text)) or languages.replaces_history(text)
+    return bool(_NOTICE.match(text)) or languages.replaces_history(text) or program_voice.is_order(text)
 
 
 def _without_blocks(text: str) -> str:
@@ -169,7 +181,7 @@ def _without_blocks(text: str) -> str:
     position = 0
     for name, start, inner, inner_end, end in _blocks(text):
         kept.append(text[position:start])
-        if name in _WORDS_OF_PERSON:
+        if _holds_words(name):
             persons.append(text[inner:inner_end].strip())
         elif name in _WRAPPED_WORDS:
             kept.append(text[inner:inner_end])
@@ -189,13 +201,18 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
         position = tag.end()
         words = [word.lower() for word in _NAME_WORDS.findall(tag[1])]
         name = "-".join(words)
-        known = name in _WORDS_OF_PERSON or name in _WRAPPED_WORDS or _by_program(words)
+        known = _holds_words(name) or name in _WRAPPED_WORDS or _by_program(words)
         closing = text.find(f"</{tag[1]}>", position) if known and tag[1] not in unclosed else -1
         if closing < 0:
             unclosed.add(tag[1])
         else:
             position = closing + len(tag[1]) + 3
             yield name, tag.start(), tag.end(), closing, position
+
+
+def _holds_words(name: str) -> bool:
+    owner, _, said = name.rpartition("-")
+    return name == "feedback" or (said in _SAID and owner.rpartition("-")[2] in _OWNER)
 
 
 def _by_program(words: list[str]) -> bool:

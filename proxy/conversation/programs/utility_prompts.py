@@ -19,9 +19,13 @@ _TALK = (
     r"(?:conversation|chat|session|thread|discussion|message|dialogue|"
     r"user'?s? (?:request|query|question|prompt|input))"
 )
+_OF_TALK = (  # of other words a session may be one of yoga, a discussion one of tonight
+    r"(?:(?:above|following|current|previous|whole|entire|given|provided|quoted|ongoing|first|last|latest|initial|opening"
+    r"|user(?:['’]s)?|chat|ai|agent|assistant|coding|customer|new|earlier|group) ){0,2}"
+)
 _THIS_TALK = (  # people want titles for "my thread" and "a session"; programs for the conversation at hand
-    r"(?:\b(?:the|this|following|above|previous|current|whole|entire)\s(?:[\w'’-]+\s){0,2}"
-    rf"{_TALK}|\bour\s{_TALK}|\buser'?s?\s(?:first\s)?(?:request|query|question|prompt|input|message)|"
+    rf"(?:\b(?:the|this|following|above|previous|current|whole|entire)\s{_OF_TALK}"
+    rf"{_TALK}(?!\s(?:tonight|tomorrow|next|about|on \w+day)\b)|\bour\s{_TALK}|\buser'?s?\s(?:first\s)?(?:request|query|question|prompt|input|message)|"
     r"\b(?:conversation|chat|session|thread)['’]?s?[\s-](?:title|name|history|log|transcript)\b)"
 )
 _BREVITY = (
@@ -56,6 +60,7 @@ _MANNER = _pattern(
     r"^#{1,4} (?:task|output|guidelines|instructions)\b",
 )
 """Marks of a program, next to such an order."""
+_TITLE_TOOL = _pattern(r"\b(?:use|call|with|using) (?:the )?[`'\"]?\w*(?:title|rename|name)\w*[`'\"]?(?: tool| function|\()")
 _LEAD_IN = _pattern(
     r"(?:\A|[.!?:\n])\W*(?:(?:please|now|finally|next|then|first|task|your (?:task|job) is to|you (?:must|should|will)"
     r"|(?:based on|given|from|using|for|after reading) (?:the|this|these|all)\b[^.\n]{0,80}?[,:])\W+){0,3}\Z"
@@ -178,6 +183,8 @@ def orders_label(text: str, *, quoted: bool) -> bool:
     if asks_side_task([ends], text):
         return quoted or bool(_MANNER.search(ends) and not _OURS.search(ends))
     found = _TITLE.search(ends)
+    if found is not None and _TITLE_TOOL.search(ends) and _FORMAL.search(found[0]):
+        return True
     if found is None or not _LEAD_IN.search(ends[: found.start()]) or not asks_title("", [ends]):
         return False
     sentence = re.split(r"[.!?]\s|\n", ends[found.start() :], maxsplit=1)[0]
