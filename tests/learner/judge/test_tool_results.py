@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from openclaw_rl.learner.judge.tool_results import next_state_failed, tool_failed
+from openclaw_rl.learner.judge.tool_results import next_state_verdict, tool_failed
 from openclaw_rl.shared.records import NextState, ToolResult
 from tests.learner.things import turn
 
@@ -255,7 +255,7 @@ def test_results_of_parallel_calls_are_read_one_by_one() -> None:
             text="\n\n".join(text for _, text, _ in results),
             results=[ToolResult(start, call, mark) for start, (call, _, mark) in zip(starts, results, strict=True)],
         )
-        return next_state_failed(made, state)
+        return next_state_verdict(made, state) == "failed"
 
     assert not failed(("call_b", "done", None), ("call_a", LOG, None))
     assert failed(("call_b", "make: *** [all] Error 2", None), ("call_a", LOG, None))
