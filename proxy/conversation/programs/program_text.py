@@ -29,7 +29,7 @@ _SAID = frozenset([
 ])  # fmt: skip
 _OWNER = frozenset(["user", "human", "customer", "client", "player", "sender", "new", "latest", "current", "incoming", "chat"])
 """A name of an owner and of what was said is that of a block that holds all that the person typed."""
-_WRAPPED_WORDS = frozenset(["task", "query", "question", "request", "prompt", "message", "answer", "input", "goal", "user"])
+_WRAPPED_WORDS = frozenset(["task", "query", "question", "request", "prompt", "message", "answer", "input", "goal", "comment", "utterance"])
 """Names of blocks that may hold it, next to other words."""
 _SINGLE = frozenset([
     "context", "instructions", "attachments", "attachment", "reminder", "environment", "workspace", "memory",
@@ -145,11 +145,11 @@ def own_words(text: str) -> ReadText:
         if start >= 0:
             end = words.find(closing, start)
             words = words[:start] + (words[end + len(closing) :] if end >= 0 else "")
-    if "#" in words and (headings := list(_REQUEST_HEADING.finditer(words))) and words.lstrip().startswith("#"):
-        words = words[headings[-1].end() :]
     inner = words_in_template(words)
     if inner is not None:
         words = inner
+    if "#" in words and (headings := list(_REQUEST_HEADING.finditer(words))) and words.lstrip().startswith("#"):
+        words = words[headings[-1].end() :]
     rules = _RULES.search(words) if "#" in words or "To suggest changes to a file" in words else None
     if rules is not None and words[: rules.start()].strip():
         words = words[: rules.start()]
@@ -179,35 +179,81 @@ def _without_blocks(text: str) -> str:
     kept: list[str] = []
     persons: list[str] = []
     position = 0
-    for name, start, inner, inner_end, end in _blocks(text):
-        kept.append(text[position:start])
-        if _holds_words(name):
-            persons.append(text[inner:inner_end].strip())
-        elif name in _WRAPPED_WORDS:
-            kept.append(text[inner:inner_end])
-        else:
-            kept[-1] = _HEADING_OF_BLOCK.sub("", kept[-1])
-        position = end
+    blocks = list(_blocks(text))
+    if not blocks:
+        return text
+    outside = "".join(text[before:after] for before, after in zip([0, *(block.end for block in blocks)], [block.start for block in blocks] + [len(text)], strict=True))
+    spoken = bool(outside.strip()) and not _MARKUP.search(outside)
+    for block in blocks:
+        if block.known or (spoken and _is_apart(text, block)):
+            kept.append(text[position : block.start])
+            inner = text[block.inner : block.inner_end]
+            if _holds_words(block.name):
+                persons.append(inner.strip())
+            elif block.name in _WRAPPED_WORDS:
+                kept.append(inner)
+            else:
+                kept[-1] = _HEADING_OF_BLOCK.sub("", kept[-1])
+            position = block.end
     if not position:
         return text
     return "\n\n".join(persons) if persons else "".join([*kept, text[position:]])
 
 
-def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
-    """The blocks of known names: name, start, start and end of what is inside, end."""
+class _Block(NamedTuple):
+    """A block: the words of its name, whether programs are known to write it, and its places."""
+
+    name: str
+    known: bool
+    start: int
+    inner: int
+    inner_end: int
+    end: int
+
+
+_MARKUP = re.compile(
+    r"\b(?:xml|html|svg|jsx|css|tags?|markup|elements?|attributes?|parse|parses|valid|convert|snippet|component|config\w*|node|page|bold|code"
+    r"|this|here)\b|[;{}]",
+    re.IGNORECASE,
+)
+"""Someone speaks of markup."""
+_HTML = frozenset(
+    "a abbr article aside audio b blockquote body br button canvas caption code col dd details div dl dt em fieldset figure footer"
+    " form h1 h2 h3 h4 h5 h6 head header hr html i iframe img input label legend li link main meta nav ol option p path pre script"
+    " section select small span strong style sub summary sup svg table tbody td template textarea tfoot th thead title tr ul var"
+    " video think thinking".split()
+)
+
+
+def _is_apart(text: str, block: _Block) -> bool:
+    """True if a block of an unknown name stands on lines of its own, and holds no data in markup."""
+    if block.name in _HTML or (block.start and text[block.start - 1] != "\n"):
+        return False
+    after = text[block.end : block.end + 1]
+    nested = "-" not in block.name and "</" in text[block.inner : block.inner_end]
+    return after in ("", "\n", "<") and not nested
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """The blocks that are not inside of others."""
     position = 0
     unclosed: set[str] = set()
     while (tag := _TAG.search(text, position)) is not None:
         position = tag.end()
+        if tag[1] in unclosed:
+            continue
         words = [word.lower() for word in _NAME_WORDS.findall(tag[1])]
         name = "-".join(words)
         known = _holds_words(name) or name in _WRAPPED_WORDS or _by_program(words)
-        closing = text.find(f"</{tag[1]}>", position) if known and tag[1] not in unclosed else -1
+        apart = known or not (tag.start() and text[tag.start() - 1] != "\n")
+        if not apart or (name in _HTML and not known):
+            continue
+        closing = text.find(f"</{tag[1]}>", position)
         if closing < 0:
             unclosed.add(tag[1])
-        else:
+        elif known or _HISTORY_WORDS.isdisjoint(words):
             position = closing + len(tag[1]) + 3
-            yield name, tag.start(), tag.end(), closing, position
+            yield _Block(name, known, tag.start(), tag.end(), closing, position)
 
 
 def _holds_words(name: str) -> bool:

@@ -40,6 +40,18 @@ _REPORT = _begins(
     r"(?:action|step|tool|function|call)(?: \d+| call| use)? (?:result|output|failed|succeeded|error|response)\b ?:",
     r"\[(?:tool|function|action|command|code|shell|terminal)[\w -]{0,30}(?:output|result|response|error|call)?[^\]\n]{0,80}\]",
     r"unknown (?:tool|function|action|command) [`'\"]\w",
+    r"(?:(?:tool|test|action|browser|command|execution|search|query|compilation|compiler|build|lint(?:er)?|runtime|step|api|call|code"
+    r"|validation|evaluation|verification|review(?:er)?|judge|critic|grader) ){1,2}(?:\d+ )?(?:actions? )?(?:results?|outputs?|errors?"
+    r"|response|verdict|feedback|report|log|summary|score|observation)s?\b[^\n:]{0,60}(?::|\n)",
+    r"(?:results?|hits) for (?:query |search |the query )?[`'\"][^\n]{1,200}[`'\"][^\n]{0,40}:",
+    r"output of (?:your|the) (?:code|command|script|program|last \w+)\b[^\n]{0,40}:",
+    r"(?:the )?(?:code|command|script|snippet) (?:you (?:provided|wrote|sent|gave)|above) (?:was|has been) (?:executed|run)\b",
+    r"your (?:edit|change|patch|code|command|script|action|update|diff|query|submission)s? (?:was|were|has been|have been|could not be"
+    r"|did not|failed|succeeded)\b[^\n]{0,80}(?:[.:]|\n)",
+    r"(?:the )?(?:file|folder|edit|patch|change|document) [`'\"][^\n`'\"]{1,200}[`'\"] (?:was|has been|could not be)\b",
+    r"\[[a-z][a-z0-9_]{2,30}\] \d+ \w+|[a-z]\w*\(\{[^\n]{0,300}\}\) ?(?:->|=>|returned|:)",
+    r"diagnostics (?:after|for|in|from)\b[^\n]{0,80}:",
+    r"<(?:observation|results?|output|response|stdout|stderr|status|event|error|return_?value)>",
     # a state in print
     r"(?:here is |this is )?(?:a |the )?(?:new |current |latest |updated )?(?:screenshot|accessibility (?:tree|snapshot)|page"
     r" (?:state|snapshot)|browser state|screen state)\b(?: (?:after|of|taken|following|is|shows|below|above)\b|:|\s*\Z)",
@@ -71,7 +83,17 @@ _FORM_ORDERED = _any(
     r"\b(?:try again|retry)\b[^\n]{0,60}\b(?:format|json|schema|tool|function)",
 )
 
-_BRACKETED = re.compile(r"\A[\[【](?![\d\s,.\"'{\[xX-]{1,4}[\],])[^\[\]]{8,1500}[\]】]\.?\Z")
+_TERMINAL = re.compile(r"\A(?:\$ |❯ |> (?:running|executing|ran) )", re.IGNORECASE)
+_BROKEN = re.compile(
+    r"\A(?:traceback \(most recent call last\)|[\w.]*(?:error|exception)\b)[\s\S]{0,4000}\n\s*(?:please )?(?:fix|correct|revise|repair|resolve)"
+    r"\b[^\n]{0,60}\b(?:and (?:run|try|execute|resubmit|submit|retry)|so that|again)\b[^\n]{0,60}\Z",
+    re.IGNORECASE,
+)
+"""The output of a program, and an order to do better."""
+_RULED = re.compile(r"\A(?:\*{2,4}|-{2,4}|={2,4}|_{2,4}|~{2,4}) ?[A-Z][^\n*=_~]{4,120}? ?(?:\*{2,4}|-{2,4}|={2,4}|_{2,4}|~{2,4})\Z|\A<[a-z][\w:-]{2,60} ?/>\Z")
+_CAPITALS = re.compile(r"\A\W{0,4}(?:NOTICE|WARNING|ALERT|INFO|STATUS|UPDATE|ATTENTION|HEARTBEAT|REMINDER|EVENT|SYSTEM|CRON|TIMER|AUTO)\b[^\n:]{0,30}:")
+"""A word in capitals before a notice."""
+_BRACKETED = re.compile(r"\A[\[【](?=[A-Z\u4e00-\u9fff])(?![\d\s,.\"'{\[xX-]{1,4}[\],])[^\[\]]{8,1500}[\]】]\.?\Z")
 """A message that is one note in brackets."""
 _SYSTEM = _begins(
     r"[\[(【<]{1,2} ?(?:system\b|automat\w+|auto\b|notice|notification|reminder|info\b|internal|scheduled|cron|background|hook"
@@ -81,6 +103,8 @@ _SYSTEM = _begins(
     r"system(?:hinweis|nachricht|meldung|benachrichtigung)\b|(?:aviso|mensaje|notificación|mensagem) (?:del|do) sistema\b",
     r"(?:message|avis|notification) (?:du )?système\b|системное (?:сообщение|уведомление)|システム(?:メッセージ|通知)|시스템"
     r" ?(?:메시지|알림)|系统(?:提示|消息|通知)",
+    r"(?:自动|系统)(?:提醒|提示|消息|通知)|[\[(]?(?:recordatorio|aviso|rappel|lembrete|promemoria) (?:del|du|do|di) syst?[eè]?m[ae]\b"
+    r"|[\[(]?(?:recordatorio|aviso) del sistema\b|(?:note|message|reminder|notice) from the system\b",
     r"this is an automat(?:ed|ic) (?:message|reminder|check|prompt|notification|trigger)\b",
     r"(?:this is )?(?:a |an |the )?(?:scheduled|recurring|periodic|cron) (?:run|task|job|execution|trigger|check|message|prompt)\b",
 )
@@ -90,12 +114,16 @@ _ASKS = re.compile(r"\?|\b(?:i|i['’]m|i['’]ve|my|me|we|our|please help)\b", 
 
 _CERTAIN = _any(
     # what to do when all is done
-    r"\bif (?:you(?:['’]re| are| have)|the task|everything|all (?:tasks|work|todos)|there (?:is|are) nothing)\b[^\n.]{0,60}\b(?:done"
+    r"\bif (?:you (?:think|believe|feel|consider)[^\n.,]{0,20} )?(?:you(?:['’]re| are| have)|the task|everything|all (?:tasks|work|todos)|there (?:is|are) nothing)\b[^\n.]{0,60}\b(?:done"
     r"|finish\w*|complet\w+|left|nothing|remember|report|store|save)\b[^\n.]{0,30}?,? (?:then )?(?:call|use|run|reply|respond|say"
     r"|output|return|submit|invoke|issue|type|end)\b",
     r"\b(?:call|use|run|invoke)\b[^\n.]{0,40}\b(?:if|when|once) (?:the task|you(?:['’]re| are)) (?:is )?(?:done|finished|complete)",
-    r"\b(?:reply|respond|answer|end)(?: only| exactly| just)? with [`'\"]?(?-i:[A-Z]{2,}_[A-Z_]{2,}|TERMINATE|NOOP|SKIP|DONE|FINISHED"
+    r"\b(?:reply|respond|answer|end)(?: only| exactly| just)?(?: with)? [`'\"]?(?-i:[A-Z]{2,}_[A-Z_]{2,}|TERMINATE|NOOP|SKIP|DONE|FINISHED"
     r"|HEARTBEAT\w*)\b",
+    r"\b(?:output|reply with|respond with|emit|print|return|write) [`'\"]?<[a-z][\w/-]{1,30}/?>",
+    r"\b(?:do not|don['’]t|never) ask the user\b|\bavailable (?:actions|tools|commands|functions)(?: are)?:|\byour next action\b",
+    r"^\W{0,4}(?:warning|notice|note|budget|time|token|usage|status|alert|info)\b[^\n:]{0,20}:[^\n]{0,80}\b(?:left|remaining|elapsed)\b",
+    r"\b(?:every|each) (?:message|response|turn|reply) must (?:contain|include|have|end|use|call)\b|\bdid not include a valid\b",
     # what is left
     r"\byou have (?:only )?(?:used )?\d+ (?:of \d+ )?(?:more |remaining )?(?:steps?|turns?|iterations?|tool calls?|attempts?|actions?"
     r"|api calls|tokens?)\b",
@@ -117,13 +145,28 @@ _AT_START = _begins(
     r"(?:[\w-]+ )?hook(?: [`'\"][\w:.-]{1,60}[`'\"])? (?:feedback|blocked|failed|returned|rejected|output|error|message)\b",
     r"(?:background|async\w*|long-running|scheduled|sub-?)[ -]?(?:task|job|process|agent|command|shell|run|workflow)s?\b[^\n]{0,80}"
     r"\b(?:completed|finished|exited|failed|stopped|terminated|done|timed out|returned)\b",
-    r"\[?notification\]?\W",
+    r"\[?notification\]?\W|(?:permission|access|approval) (?:was )?(?:granted|denied|given|revoked) (?:for|to|by)\b",
+    r"(?:timer|alarm|webhook|trigger|event|cron job|alert|callback)\b(?: [`'\"][^\n`'\"]{1,60}[`'\"])? (?:fired|received|triggered|expired"
+    r"|elapsed|raised|activated)\b",
+    r"(?:new|incoming|received) (?:e-?mail|message|event|notification|webhook|ticket|alert)s?\b[^\n]{0,60}:[ \t]*\n(?:from|subject|to|date"
+    r"|id|type):",
+    r"(?:the )?(?:conversation|session|chat|run|process) (?:was|has been) (?:paused|resumed|restarted|reset|restored|interrupted|suspended"
+    r"|summari[sz]ed|compacted)\b",
+    r"message from (?:the )?(?:agent|orchestrator|supervisor|coordinator|worker|planner|critic|main agent|sub-?agent)\b|\[[\w .-]{1,40} ?(?:->|→|=>)"
+    r" ?[\w .-]{1,40}\]|(?:worker|agent|node) \w{1,20} (?:reported|reports|finished|returned|says)\b",
+    r"you have been (?:assigned|given|delegated|handed) (?:a |an |the )?(?:new |following )?(?:sub-?)?(?:task|job|role)\b|handing (?:over )?control"
+    r" to you\b",
+    r"(?:user action|user event|ui event|git status changed|current (?:todo|task) list|token usage|summary of (?:earlier|previous|prior) steps)"
+    r"\b[^\n]{0,30}(?::|\n)",
+    r"here (?:are|is) the (?:updated|current|latest|new|modified) (?:files?|contents?|state|version|diff|log|todo list|plan)\b[^\n]{0,60}:[ \t]*\n",
+    r"you have(?: not|n['’]t) (?:updated|used|called|checked|written|saved)\b[^\n]{0,80}\b(?:use|call|update|run) (?:the )?`?\w+_\w+",
     r"(?:task|job|agent|process|workflow|worker) (?:[`'\"][^\n`'\"]{1,80}[`'\"]|[\w-]*[_#-]\w+|\d+) (?:has |was )?(?:completed|finished"
     r"|exited|failed|been (?:completed|cancelled))\b",
     r"(?:the )?user (?:has |just )?(?:approved|accepted|rejected|denied|declined|cancelled|canceled|interrupted|aborted|dismissed"
     r"|skipped|confirmed)\b[^\n:]{0,40}\b(?:plan|tool|request|action|command|call|operation|edit|change|changes|response|turn)\b",
-    r"(?:the )?user (?:has |just )?(?:joined|left|opened|switched|connected|returned|started|entered)\b[^\n]{0,80}"
-    r"\b(?:chat|conversation|session|channel|room|file|call)\b",
+    r"(?:the )?user (?:has |just )?(?:joined|left|opened|switched|connected|returned|started|entered|uploaded|clicked|selected|pasted"
+    r"|navigated|scrolled|changed|enabled|disabled|denied|granted|deleted|closed)\b[^\n]{0,80}(?:\b(?:chat|conversation|session|channel"
+    r"|room|call|permission)\b|[`'\"/(])",
     r"(?:the )?user did(?: not|n['’]t) (?:respond|reply|answer|provide)\b",
     r"(?:tool|function|command|action)(?: (?:use|call|execution))? (?:was |has been )?(?:cancelled|canceled|rejected|denied|interrupted"
     r"|aborted|declined|blocked|skipped)\b[^\n]{0,40}\b(?:by|due to)\b",
@@ -171,7 +214,9 @@ _EXECUTE = _any(
 def is_report(text: str) -> bool:
     """True if a program tells what a call, a check or the form of an answer came to."""
     head = text[:_READ]
-    if _REPORT.match(head):
+    if _REPORT.match(head) and not _ASKS.search(head.rsplit("\n\n", 1)[-1] if "\n\n" in head else ""):
+        return True
+    if _BROKEN.match(head) or (_TERMINAL.match(head) and not _ASKS.search(head)):
         return True
     return bool(_WRONG_FORM.search(head) and _FORM_ORDERED.search(head))
 
@@ -180,10 +225,14 @@ def is_report(text: str) -> bool:
 def is_order(text: str) -> bool:
     """True if a program tells the agent where things stand and what to do next."""
     head = text[:_READ]
-    if _BRACKETED.match(text) or _SYSTEM.match(head) or _CERTAIN.search(head) or _AT_START.match(head):
+    if _BRACKETED.match(text) or _SYSTEM.match(head) or _CERTAIN.search(head):
+        return True
+    if _AT_START.match(head) and not _ASKS.search(head.split("\n", 1)[0]):
+        return True
+    if _RULED.match(text) or (_CAPITALS.match(head) and not _ASKS.search(head)):
         return True
     if _BARE_SYSTEM.match(head) and not _ASKS.search(head):
         return True
     if _NOT_CALLED.search(head) and _ORDERED.search(head) and not _ASKS.search(head):
         return True
-    return bool((_REFLECT.match(head) and _IN_FORM.search(head)) or _EXECUTE.search(head))
+    return bool((_REFLECT.match(head) and _IN_FORM.search(head)) or (("\n" in head or ". " in head) and _EXECUTE.search(head)))

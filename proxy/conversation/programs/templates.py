@@ -18,16 +18,19 @@ from openclaw_rl.shared.text_reading import reads_text
 
 _LONGEST_LABEL = 160
 _LONGEST_JSON = 20_000
+_SCANNED = 16_000
+"""Characters at both ends of a text in which labels are looked for."""
 
 _OWNER = (
     r"(?:end[- ]?user|user|human|customer|client|player|visitor|caller|sender|guest|member|patient|student|learner|person)"
 )
 _NOUN = (
     r"(?:messages?|requests?|questions?|quer(?:y|ies)|prompts?|inputs?|tasks?|repl(?:y|ies)|responses?|answers?|feedback"
-    r"|comments?|utterances?|commands?|goals?|text|says|said|asks|asked|wrote|turn)"
+    r"|comments?|utterances?|commands?|goals?|text|says|said|asks|asked|wrote|turn|instruction|actions?|speech|selected"
+    r"|selection)"
 )
-_WHICH = r"(?:(?:the|my|this|new|newest|latest|current|last|final|original|incoming|actual|next|most recent|now) )*"
-_END = r"(?: (?:is|was|below|follows|here))*(?: \([^()\n]{0,40}\))?"
+_WHICH = r"(?:(?:the|this|new|newest|latest|current|last|final|original|incoming|actual|next|most recent|now) )*"
+_END = r"(?: (?:is|was|below|follows|here|received))*(?: \([^()\n]{0,40}\))?"
 
 Kind = Literal["words", "maybe", "program", "around", "answer"]
 """Of a label: of a person's words for sure, perhaps; of a program's text for sure, perhaps; of the answer."""
@@ -42,7 +45,7 @@ _LABELS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         "words",
         _names(
             rf"{_WHICH}{_OWNER}(?:['’]?s)? (?:[\w-]+ )?{_NOUN}(?: (?:for|to|from|in|on|about) [^\n:]{{1,40}})?",
-            rf"{_WHICH}(?:message|request|question|query|reply|feedback|input|prompt) (?:from|of|by) (?:the )?{_OWNER}",
+            rf"{_WHICH}(?:message|request|question|query|reply|feedback|input|prompt|instruction|comment|action) (?:from|of|by) (?:the )?{_OWNER}",
             r"my request\b[^\n:]{0,40}",
             r"用户(?:的)?(?:当前|最新)?(?:问题|消息|输入|请求|提问|需求|反馈|说)",
             r"(?:be)?nutzer(?:frage|anfrage|nachricht|eingabe)|(?:frage|anfrage|nachricht|eingabe) des (?:be)?nutzers",
@@ -54,10 +57,12 @@ _LABELS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (
         "maybe",
         _names(
-            rf"{_WHICH}(?:follow[- ]?up )?(?:question|query|task|request|message|input|instruction|prompt|goal|objective)",
-            rf"{_WHICH}(?:user|human|customer|player|caller)",
+            rf"{_WHICH}(?:follow[- ]?up )?(?:question|query|task|request|message|input|instruction|prompt|goal|objective|utterance"
+            r"|comment)(?: (?:by|from) [\w@. -]{1,40})?",
+            rf"{_WHICH}{_OWNER}",
             r"transcri(?:pt|ption)|(?:voice|speech) (?:input|transcript)",
-            r"问题|提问|frage|aufgabe|pregunta|question|pergunta|domanda|вопрос|質問|질문",
+            r"问题|提问|用户|frage|aufgabe|(?:be)?nutzer(?:in)?|pregunta|usuario|utilisateur|usuário|utente|pergunta|domanda|вопрос|пользователь"
+            r"|質問|ユーザー|질문|사용자",
         ),
     ),
     (
@@ -77,9 +82,12 @@ _LABELS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
             r"|attached|referenced|uploaded|mentioned|selected|additional|available|long-term|user|known|background) [\w /-]{1,30}",
             r"(?:(?:the )?(?:user|customer|client|player)['’]?s? )(?:name|profile|location|memories|memory|preferences|info\w*"
             r"|data|id|plan|timezone|language|locale|device|level)",
-            r"(?:[\w-]+ )?(?:memories|attachments?)|attached (?:context|files?|documents?)[^\n]{0,80}|files? attached",
+            r"environment|workspace|(?:[\w-]+ )?(?:memories|attachments?)|attached (?:context|files?|documents?)[^\n]{0,80}|files? attached",
             r"(?:editor|ide|workspace|environment|repository|repo|document|page|browser|app|system|session|note|vault|project) "
             r"(?:context|state|info\w*|details|instructions|rules|status)",
+            r"(?:page|document|sheet|site|url|file|ticket|order|repository|repo|issue|pull request|shell|os|operating system|device|platform"
+            r"|lesson|screen|app|branch|last command|recent commands|knowledge base|table|cell|model|channel|chat id)(?: [\w-]+)?"
+            r"(?: \([^()]{0,40}\)| of [^\n:]{1,60})?|(?:file )?contents? of [^\n:]{1,60}|当前时间|背景信息",
             r"(?:active|current|open|selected|visible) (?:files?|tabs?|documents?|editor|note|page|selection|text|code|directory"
             r"|url|branch)(?: [^\n:]{1,40})?|cursor(?: (?:position|index|line))?|selection|selected (?:text|code|lines)",
             r"(?:current|today['’]?s|local|system|server) (?:date|time|datetime|day|timestamp)(?:[ /&]+(?:and )?time)?"
@@ -112,6 +120,8 @@ _LEADS = re.compile(
     r"|(?:below|here|the following) (?:is|are) (?:the |some |a few |an? )?(?:relevant|retrieved|search|web|context|memor"
     r"|document|instruction|result|content of|conversation|chat|key facts|information about the user)"
     r"|below is the content of|the user has (?:uploaded|attached|shared|provided) "
+    r"|i will give you |you (?:are|['’]re) (?:helping|assisting|talking to|chatting with) |you will be (?:given|provided)|the user is (?:editing"
+    r"|viewing|looking|reading|on|in|working)\b|what you know about the user|(?:file )?contents? of \S|based on the [^\n]{0,40} (?:above|below)"
     r"|you have access to|begin!|now here is the|you are (?:an?|the) [^\n]{0,80}(?:assistant|agent|bot|model|chatbot)\b"
     r"|请?(?:根据|基于|使用)(?:以下|下面|下列|上述|提供的)|(?:bitte )?beantworte die frage\b|du bist ein\w* \w+assistent"
     r"|(?:responde|répondez?|responda|rispondi) (?:a |à )?(?:la |l['’])?(?:pregunta|question|pergunta|domanda)\b"
@@ -124,33 +134,54 @@ _INSTRUCTION = re.compile(
     r"\W{0,4}(?:please )?(?:respond\b|reply\b|answer (?:from|using|in|with|only|based|as)\b|return\b|output\b|revise\b|cite\b"
     r"|format\b|think step|use (?:the|only|markdown)\b|you (?:must|should|may|can)\b|do not\b|don['’]t\b|remember\b|note:"
     r"|important\b|the output should\b|this is the expected\b|make sure\b|follow\b|begin\b|now (?:write|answer|respond)\b"
-    r"|if you (?:don['’]t|do not|cannot)\b|provide\b|generate\b|write (?:the|a|your)\b|give\b)",
+    r"|if you (?:don['’]t|do not|cannot)\b|provide\b|generate\b|continue\b|proceed\b|address (?:it|the)\b|execute\b|write (?:the|a|your)\b|give\b)",
     re.IGNORECASE,
 )
 """The beginning of a paragraph that tells the model what to do with the words."""
 
 _SPOKEN = re.compile(
-    r"\A[^\n]{0,160}?\b(?:the )?(?:user|customer|caller|human|player|visitor|person)(?:['’]s)? (?:has |have |just |also )*"
+    r"\A[^\n]{0,160}?\b(?:the )?(?:user|customer|caller|human(?: reviewer| operator)?|reviewer|player|visitor|person)(?:['’]s)? (?:has |have |just |also )*"
     r"(?:said|says|asked|asks|wrote|writes|typed|replied|replies|answered|responded|sent|provided|rejected|declined|denied"
     r"|commented|added|submitted|left|gave|requested|message is|request is|question is|doesn['’]t want)\b[^\n]{0,200}?:"
     r"(?=\s|[\"“'`])\s*",
     re.IGNORECASE,
 )
 """A sentence that says that a person's words follow."""
-_ANNOUNCED = re.compile(
-    r"\A\W{0,3}(?:(?:an? )?(?:new|incoming|forwarded) )?(?:message|text|sms|dm|reply|comment|mention|email|mail|post|request"
-    r"|voice message)(?: was)?(?: received)? (?:from|by) [^\n]{1,100}:[ \t]*\n+",
+_NAMES_USER = re.compile(
+    r"[^\n:]{0,120}\b(?:the |this |an? |following )?(?:user|customer|visitor|student|player|caller)(?:['’]s?)?\b[^\n:]{0,80}:",
     re.IGNORECASE,
 )
+_SAYS_SO = re.compile(
+    r"\b(?:said|says|asks?|asked|requests?|messages?|questions?|quer(?:y|ies)|inputs?|wrote|writes|feedback|comment(?:ed|s)?|respond to|reply"
+    r" to|answer|voice|speech|transcribed|dictated|instruction|prompt|utterance|typed|entered)\b",
+    re.IGNORECASE,
+)
+_NOT_SAID = re.compile(r"\b(?:about|memor\w+|know|facts|preferences|profile|history|uploaded|attached|my|our|i)\b", re.IGNORECASE)
+_OWN = re.compile(r"\b(?:my|our|me|i|we|i['’]m)\b", re.IGNORECASE)
+"""A person's own voice: such a line is no program's."""
+_ANNOUNCED = re.compile(
+    r"\A\W{0,3}(?!message from (?:the )?(?:agent|orchestrator|supervisor|coordinator|worker|planner|main agent|sub-?agent)\b)(?:(?:(?:an? )?(?:new|incoming|forwarded) )?(?:message|text|sms|dm|reply|comment|mention|email|mail|post|request"
+    r"|voice message)(?: was)?(?: received)? (?:from|by)|forwarded from|you were (?:mentioned|tagged)[^\n]{0,80} by"
+    r"|(?:@[\w-]{1,40} )?(?:mentioned|tagged|replied to) you[^\n]{0,60}) [^\n]{1,100}:[ \t]*\n+",
+    re.IGNORECASE,
+)
+_NO_PROGRAM = (
+    r"(?!(?:tool|function|action|command|code|shell|terminal|system|automat|auto\b|schedul|cron|notif|background|hook|observ|result"
+    r"|output|error|event|internal|sub-?agent|worker|agent\b)|[^\]\n]{0,60}(?:->|→))"
+)
+"""Not the mark of what a program says itself."""
 _SENDER = re.compile(
     r"\A(?:"
     r"\[(?=[^\]\n]{1,100}\]:)(?!\d{1,3}\])[^\]\n]{1,100}\]:[ \t]*"
     r"|\[(?:telegram|whatsapp|discord|slack|signal|matrix|sms|imessage|wechat|line|teams|email|irc|mattermost|web|voice"
-    r"|audio|transcri\w+|dictat\w+|forwarded|reply|from|via|channel|group|dm)\b[^\]\n]{0,100}\]:?[ \t]*"
+    r"|audio|transcri\w+|dictat\w+|speech|forwarded|reply\w*|from|via|channel|group|dm)\b[^\]\n]{0,100}\]:?[ \t]*"
     r"|\[(?=[^\]\n]{0,60}@\w)[^\]\n]{1,100}\]:?[ \t]*"
     r"|\[(?:\d{4}-\d\d-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2,4}|\d{1,2}:\d\d)[^\]\n]{0,60}\]:?[ \t]*"
     r"|<@[!&]?\w{1,40}>(?: (?:says|said|wrote|asks))?:[ \t]*"
     r"|@[\w.-]{1,40}(?: (?:says|said|wrote|asks))?:[ \t]*"
+    rf"|(?:\[{_NO_PROGRAM}(?=[^\]\n]{{0,100}}(?:[:|#@•]|[a-z] \d))(?!https?:)[^\]\n]{{1,120}}\][ \t]*)+(?=[^\s(:])"
+    r"|(?:\*\*)?[^\W\d][^\n:()\[\]*]{0,40}(?:\*\*)? ?[(\[](?:@[\w.-]{1,40}|<?@?U\w{3,12}>?|id:? ?\w{1,20}|[^()\[\]\n]{0,20}\d{1,2}:\d\d"
+    r"[^()\[\]\n]{0,12})[)\]](?: in #?[\w-]{1,40})?:[ \t]*"
     r"|[^\W\d][^\n:()\[\]]{0,40} \((?:@[\w.-]{1,40}|<?@?U?\d{3,}>?|id:? ?\w{1,20}|[^()\n]{0,20}\d{1,2}:\d\d[^()\n]{0,12})\):[ \t]*"
     r"|[^\W\d][^\n:()\[\]]{0,40} <[^<>\n\s]{1,60}>:[ \t]*"
     r")",
@@ -164,7 +195,10 @@ _VOICE = re.compile(
     re.IGNORECASE,
 )
 _REPLIED = re.compile(
-    r"\A\[?(?:reply|replying|in reply|reply_to|quoted|quoting|forwarded)\b[^\n]{0,120}\n(?:>[^\n]*\n)+(?:[-_*]{3,}\n)?\s*",
+    r"\A\[?(?:reply|replying|in reply|reply_to|quoted|quoting|forwarded)\b[^\n]{0,120}\n(?:>[^\n]*\n)+(?:[-_*]{3,}\n)?\s*"
+    r"|\A\((?:in reply|replying|reply|forwarded|context|scene|the scene|note|system|memory|via|sent|time|date)\b[^()\n]{1,200}\)\s*\n+"
+    rf"|\A\[{_NO_PROGRAM}(?=[^\]\n]{{0,60}}:|reply|attach|image|file|memor|context)[A-Za-z][^\[\]\n]{{2,400}}\]\s*\n+"
+    r"|\A[^\n]{0,60}\bmetadata\b[^\n]{0,40}:[ \t]*\n```[^`]{0,4000}```\s*",
     re.IGNORECASE,
 )
 _CLOCK = re.compile(
@@ -178,12 +212,19 @@ _NOTE_AFTER = re.compile(
     r"\n\s*(?:\[(?:sent|received|timestamp|time|date|current|system|note to|ooc|attach\w*|image|photo|file|document|context"
     r"|reminder|instructions?|metadata|meta|message|location|reply|edited|author'?s note|style|language)\b[^\[\]]{0,1500}\]"
     r"|\((?:system|note to (?:ai|assistant|model)|respond|reply|answer|current|sent|ooc)\b[^()]{0,100}(?:markdown|json|system"
-    r"|user|\d{1,2}:\d\d|\d{4}-\d\d)[^()]{0,300}\))\s*\Z",
+    r"|user|\d{1,2}:\d\d|\d{4}-\d\d)[^()]{0,300}\)"
+    r"|(?:[-_*]{3,}\s*)?\((?:remember|reminder|note)\b[^()]{0,400}\b(?:you are|in character|never|always|do not)\b[^()]{0,400}\)"
+    r"|-- ?\n ?sent (?:via|from|with|by) [^\n]{1,100})\s*\Z",
     re.IGNORECASE,
 )
 """A note in brackets behind the words."""
 _ADDED = re.compile(
-    r"\n\n(?:here (?:is|are) (?:the |some |a few )?(?:relevant |additional )?(?:web |search )+results\b[^\n]{0,100}"
+    r"\n\n(?:(?:reply|respond|answer|think|keep|stay|remember|use|write)\b[^\n]{0,120}\b(?:the user|these instructions|this prompt"
+    r"|in character|step by step before)\b[^\n]{0,200}"
+    r"|(?:format|return|give|write|output) (?:your|the) (?:answer|response|reply|output) (?:as|in) (?:valid |a )?json\b[^\n]{0,40}[{\n`][^\n]*"
+    r"|the (?:open|current|active|attached|selected) (?:file|page|document|code|text|selection) (?:is|contains)\b[^\n]{0,100}:[ \t]*\n"
+    r"|(?:[-_*]{3,}\n)?(?:context|sources|references|search results|retrieved documents|knowledge)(?: \w+)?:[ \t]*\n(?=\W?\[|[\s\S]{0,4000}\n-{3,}\s*\Z)"
+    r"|here (?:is|are) (?:the |some |a few )?(?:relevant |additional )?(?:web |search )+results\b[^\n]{0,100}"
     r"|attached (?:file|document|image)s?\b[^\n]{0,200}:"
     r"|the (?:user|customer) has (?:attached|uploaded|shared)\b[^\n]{0,200}"
     r"|(?:important: )?(?:the output should be formatted as an? |(?:please )?(?:respond|reply|answer)(?: only| strictly)? "
@@ -193,7 +234,7 @@ _ADDED = re.compile(
 )
 """The first line of what a program adds behind the words."""
 _PAIRED = re.compile(
-    r"^(?P<rule>[\[=*~-]{1,12} ?)(?:(?:begin|start) (?:of )?(?P<named>[\w ]{2,40}?)|(?P<attached>attach\w*|file|document"
+    r"^(?P<rule>[\[=*~-]{1,12} ?)(?:(?:begin|start) (?:of )?(?P<named>[^\]\n=]{2,80}?)|(?P<attached>attach\w*|file|document"
     r"|uploaded file|context|page|web ?page|search results?)\b[^\]\n=]{0,120}?)(?P<close> ?[\]=*~-]{1,12})[ \t]*$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -232,8 +273,8 @@ def words_in_template(text: str) -> str | None:
     read = _labelled(text)
     if read is None:
         read = _headers(text)
-    if read is None and (found := _SPOKEN.match(text)):
-        read = _unquoted(_before_instructions(text[found.end() :]))
+    if read is None and (found := _SPOKEN.match(text)) and not _OWN.search(found[0]):
+        read = _whole_quote(_before_instructions(text[found.end() :]))
     rest = text if read is None else read
     rest = _without_notes(rest)
     return rest if read is not None or rest != text.strip() else None
@@ -259,7 +300,7 @@ def json_message(text: str) -> JsonMessage | None:
     words = next((value[name] for name in _JSON_WORDS if isinstance(value.get(name), str)), "")
     if words and (re.search(r"user|human|chat", event) or value.get("role") == "user"):
         return JsonMessage(words.strip(), "person")
-    if not _JSON_RESULT.isdisjoint(value):
+    if not _JSON_RESULT.isdisjoint(value) or value.get("role") in ("tool", "function", "system"):
         return JsonMessage("", "environment")
     if event and not _JSON_SENDER.intersection(value):
         return JsonMessage("", "notice")
@@ -277,7 +318,13 @@ def _labelled(text: str) -> str | None:
         return None
     words = text[labels[place].inner : _end_of_section(text, labels, place)]
     words = _before_instructions(_without_rules(words))
-    return _unquoted(words) if words.strip() else None
+    return _whole_quote(words) if words.strip() else None
+
+
+_ROLE_NAME = re.compile(rf"{_WHICH}{_OWNER}|用户|(?:be)?nutzer(?:in)?|usuario|utilisateur|usuário|utente|пользователь|ユーザー|사용자", re.IGNORECASE)
+_PROGRAMS_BEFORE = re.compile(
+    r"\s*(?:\[[^\]\n]{1,200}\]|\([^()\n]{1,400}\)|【[^】\n]{1,200}】)\s*\n|\s*```|(?:[^\n]*\n){1,200}[-=_*]{3,}[ \t]*\n\s*\Z"
+)
 
 
 def _last_maybe(text: str, labels: Sequence[Label]) -> int | None:
@@ -290,7 +337,13 @@ def _last_maybe(text: str, labels: Sequence[Label]) -> int | None:
     ends = last.kind == "answer" and not text[last.inner :].strip() and last.start > labels[place].start
     before = text[: labels[place].start]
     led = any(_LEADS.match(line) for line in before[:4000].splitlines() if len(line) > 3)
-    marked = any(label.kind == "program" for label in labels[:place])
+    name = text[labels[place].start : labels[place].inner].strip(" \n:：*#[]").lower()
+    role = _ROLE_NAME.fullmatch(name) is not None
+    if (role and _PROGRAMS_BEFORE.match(before)) or (name == "instruction" and before.lstrip().startswith("```")):
+        return place
+    if not before.strip() and name.isupper() is False and text[: labels[place].inner].strip(" *:#").isupper() and len(labels) > 1:
+        return place
+    marked = any(label.kind == "program" for label in labels)
     headed = labels[place].heading and any(label.heading and label.kind in ("program", "around") for label in labels)
     answered = headed and any(label.kind == "answer" and label.heading for label in labels[place:])
     after = text[_end_of_section(text, labels, place) :]
@@ -338,18 +391,23 @@ def _unquoted(words: str) -> str:
 
 
 def _labels(text: str) -> list[Label]:
-    """All labels at the beginnings of lines."""
+    """The labels at the beginnings of lines, at both ends of a long text."""
+    ends = [(0, text)] if len(text) <= 2 * _SCANNED else [(0, text[:_SCANNED]), (len(text) - _SCANNED, text[-_SCANNED:])]
     found: list[Label] = []
-    position = 0
-    for line in text.splitlines(keepends=True):
-        start, position = position, position + len(line)
-        bare = line.strip()
-        if not bare or not (":" in bare or "：" in bare or bare[0] in "#[=*-_<"):
-            continue
-        label = _label(bare[:_LONGEST_LABEL], bare)
-        if label is not None:
-            kind, offset, heading = label
-            found.append(Label(kind, start, start + line.index(bare) + offset, heading))
+    for position, part in ends:
+        for line in part.splitlines(keepends=True):
+            start, position = position, position + len(line)
+            bare = line.strip()
+            if not bare or not (":" in bare or "：" in bare or bare[0] in "#[=*-_<"):
+                continue
+            label = _label(bare[:_LONGEST_LABEL], bare)
+            if label is None and (named := _NAMES_USER.match(bare[:240])) and _SAYS_SO.search(named[0]) and not _NOT_SAID.search(named[0]):
+                rest = bare[named.end() :].strip()
+                if not rest or start:
+                    label = "words", named.end(), False
+            if label is not None:
+                kind, offset, heading = label
+                found.append(Label(kind, start, start + line.index(bare) + offset, heading))
     return found
 
 
@@ -359,6 +417,7 @@ _HEADING_LINE = re.compile(
     r"|\[(?P<c>[A-Za-z][\w' ’-]{2,40})\]:?(?=\s|\Z)"
     r"|[=*~_-]{2,} ?(?P<d>[^\n=*~_-][^\n=*~_]{1,60}?) ?[=*~_-]{2,}:?\Z"
     r"|(?:\*\*|__)(?P<e>[^\n*_]{2,60}?)(?:\*\*|__)"
+    r"|【(?P<g>[^】\n]{2,30})】[:：]?"
     r"|(?P<f>[\w(][^\n:：.?!\"]{1,60}?)[ ]?[:：](?!//)"
 )
 
@@ -381,6 +440,12 @@ def _label(head: str, line: str) -> tuple[Kind, int, bool] | None:
     return None
 
 
+def _whole_quote(words: str) -> str | None:
+    """The words without quotation marks; `None` where these end before the words do: someone speaks about a quote."""
+    bare = _unquoted(words)
+    return None if bare == words.strip() and bare[:1] in ('"', "“", "'") and len(bare) > 1 else bare
+
+
 def _headers(text: str) -> str | None:
     """The words below lines that name sender, channel and the like, as in a letter."""
     fields = 0
@@ -401,19 +466,20 @@ def _headers(text: str) -> str | None:
 def _without_notes(text: str) -> str:
     """The text without who speaks, when, what was quoted and noted around the words."""
     bare = text.strip()
+    bare = _without_pairs(bare)
     for _ in range(4):
         before = bare
         voice = _VOICE.match(bare)
-        if voice is not None:
+        if voice is not None and not _OWN.search(bare.split(":", 1)[0]):
             return _unquoted(voice["words"] or voice["said"])
         announced = _ANNOUNCED.match(bare)
-        if announced is not None:
+        if announced is not None and not _OWN.search(announced[0]):
             bare = bare[announced.end() :]
         replied = _REPLIED.match(bare)
         if replied is not None and bare[replied.end() :].strip():
             bare = bare[replied.end() :]
         clock = _CLOCK.match(bare)
-        if clock is not None and (clock["open"] or clock[0].endswith("\n\n") or _CLOCK.match(bare[clock.end() :])):
+        if clock is not None and (clock["open"] or "current" in clock[0].lower() or clock[0].endswith("\n\n") or _CLOCK.match(bare[clock.end() :])):
             bare = bare[clock.end() :]
         sender = _SENDER.match(bare)
         if sender is not None and bare[sender.end() :].strip() and len(_STAMPED_LINE.findall(bare[:4000])) <= 1:
@@ -421,7 +487,9 @@ def _without_notes(text: str) -> str:
         bare = bare.strip()
         if bare == before:
             break
-    bare = _without_pairs(bare)
+    if bare != text.strip() and (below := _labelled(bare)) is not None:
+        bare = below
+    bare = _without_files(bare)
     added = _ADDED.search(bare)
     if added is not None and bare[: added.start()].strip():
         bare = bare[: added.start()]
@@ -445,10 +513,23 @@ _ATTACHED = re.compile(
 )
 
 
+_FILES = re.compile(
+    r"\A\W{0,4}(?:attached|uploaded|referenced|mentioned|open|attachments?|files?)\b[^\n]{0,80}:[ \t]*\n(?:(?:[ \t]*(?:[-*•]|\d+[.)]) [^\n]*\n)+|```[^`]{0,20000}```"
+    r"[ \t]*\n)\s*\n",
+    re.IGNORECASE,
+)
+"""A list of files before the words."""
+
+
+def _without_files(text: str) -> str:
+    found = _FILES.match(text)
+    return text[found.end() :].strip() if found is not None and text[found.end() :].strip() else text
+
+
 def _is_added(text: str, label: Label) -> bool:
     """True if a program's section follows the words: under a heading, or over several lines."""
     line = text[label.start :].split("\n", 1)[0]
-    return label.heading and _ATTACHED.match(line) is not None
+    return (label.heading or line.rstrip().endswith(":")) and _ATTACHED.match(line) is not None
 
 
 def _without_pairs(text: str) -> str:
