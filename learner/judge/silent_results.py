@@ -42,6 +42,9 @@ _DEFERRED = _any(
     r"|submitted|scheduled|running|waiting|loading)\b[^\n]{0,40}\Z",
     r"\b(?:await(?:s|ing)|wait(?:s|ing) (?:for|on)|pending|requires?|needs?) (?:[\w'’-]+ ){0,3}?(?:approval|confirmation|review"
     r"|authori[sz]ation|permission|consent|response|input|sign-?off)\b",
+    r"^\W*(?:your )?request (?:was |has been )?received\b|\b202 accepted\b|\b(?:approval|confirmation|review|authori[sz]ation|permission|consent)"
+    r" (?:is |was )?(?:required|needed|pending|requested)\b|\b(?:handed|delegated|forwarded) (?:over )?to (?:agent|worker|another|the|a)\b"
+    r"|^\W*(?:process|command|server|job|task|agent) is running\b",
     r"\byou(?:['’]ll| will) be (?:notified|informed|alerted)\b|\b(?:check|poll|query)\b[^\n.]{0,40}\b(?:status|later|again|back"
     r"|progress)\b|\bstarted\b[^\n]{0,80}\b(?:later|progress|status|notif\w+)\b",
     r"\b(?:result|output|answer|report)s? (?:will be|is not|are not|not yet) (?:available|ready|sent|delivered|posted)\b|\bnot (?:yet"
@@ -49,7 +52,7 @@ _DEFERRED = _any(
 )
 _NO_HIT = re.compile(
     r"[\W_]*(?:sorry[,.:]? )?(?:(?:there (?:are|is|were|was) )?(?:no|0|zero)|found (?:no|0|zero)|nothing|returned (?:no|0)"
-    r"|i found (?:no|nothing)|could not find any|did(?: not|n['’]t) find any)\b (?:[\w-]+ ){0,2}?(?:results?|match(?:es)?|hits?"
+    r"|i found (?:no|nothing)|(?:i |we )?(?:could(?: not|n['’]t)|did(?: not|n['’]t)) find (?:any|anything))\b (?!such )(?:[\w-]+ ){0,2}?(?:results?|match(?:es)?|hits?"
     r"|files?|documents?|entries|records?|rows?|memor(?:y|ies)|items?|events?|messages?|e-?mails?|pages?|data|information|answers?"
     r"|occurrences?|references?|articles?|contacts?|products?|found|notes?|tasks?|tickets?|commits?|logs?|nodes?|sources?)\b"
     r"(?! (?:with|had|have|has) errors?)[^\n]{0,80}\.?[\W_]*",
@@ -78,6 +81,12 @@ _ASKED = frozenset(["query", "q", "pattern", "took", "page", "limit", "offset", 
 def is_empty(text: str) -> bool:
     """True for a result without content: nothing at all, or a word in its place."""
     return len(text) <= _SHORT and _EMPTY.fullmatch(text.strip()) is not None
+
+
+@reads_text()
+def is_without_hit(text: str) -> bool:
+    """True for a short result that says that nothing was found."""
+    return len(text) <= _SHORT and _NO_HIT.fullmatch(text.strip()) is not None
 
 
 @reads_text()

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from openclaw_rl.learner.judge.silent_results import is_empty, is_open, says_nothing
+from openclaw_rl.learner.judge.silent_results import is_empty, is_open, is_without_hit, says_nothing
 from openclaw_rl.shared.records import NextState, Turn
 from openclaw_rl.shared.text_reading import reads_text
 
@@ -148,6 +148,21 @@ _PLAIN = _line(
     r"(?:you are|it is|this is) not (?:allowed|permitted)\b",
     r"(?:bad request|unauthori[sz]ed|forbidden|too many requests|rate limit(?:ed)?(?: was)?(?: exceeded| reached)?"
     r"|quota exceeded|internal server error|service unavailable|not found|gateway time-?out)\W*$",
+    rf"{_THING}(?:is|was|are) (?:currently )?(?:unavailable|offline|unreachable|disconnected|not unique|not authori[sz]ed|closed for)\b",
+    rf"{_THING}(?:has been|was) (?:modified|changed|deleted|moved) since\b|{_THING}(?:has )?expired\b|{_THING}[^\n]{{0,40}}\bcannot be (?:displayed|read"
+    r"|opened|edited|found|reached|loaded|parsed)\b",
+    r"refus(?:ing|ed) to\b|[^\n.:]{0,60}\b(?:validation|click|navigation|tap|scroll|authentication|authori[sz]ation|connection|lookup|parsing"
+    r"|verification|compilation|check|sync|update|booking|purchase|step) failed\b|[^\n.:]{0,40}\b(?:was|is) unsuccessful\b",
+    r"(?:[^\n.:]{0,40}\b)?(?:token|session|key|link|licen[sc]e|subscription|certificate|password|login|credentials?) (?:has |have |is |are )?(?:expired"
+    r"|invalid|revoked)\b|rate[- ]limit(?:ed)?\b|(?:\w+ )?quota (?:has been )?exceeded\b|insufficient (?:funds|permissions?|privileges?|balance"
+    r"|rights|credits?|space|memory|data)\b|not authori[sz]ed\b|unauthori[sz]ed\b",
+    r"(?:you|user|we|i|the user|this \w+|your \w+)(?: \w+)? (?:do|does|are|is)(?: not|n't) (?:have (?:the )?(?:permissions?|access|rights?|privileges?)"
+    r"|authori[sz]ed|permitted|allowed)\b|[^\n]{0,60}\bERR_[A-Z_]{4,}",
+    # in other languages
+    r"[^\n]{0,60}(?:\bnicht gefunden\b|\bfehlgeschlagen\b|\bkonnte[n]? nicht\b|\bzugriff verweigert\b|\bkeine verbindung\b|\bnicht (?:möglich"
+    r"|verfügbar|erlaubt)\b|\bno se (?:pudo|encontr[óo]|puede)\b|\bfall[óo]\b|\bimpossible de\b|\bintrouvable\b|\ba échoué\b|\bnão foi possível"
+    r"|\bnão encontrad|\bimpossibile\b|\bnon trovato\b|не удалось|не найден|отказано|失败|无法|不存在|被拒绝|没有权限|失敗|見つかりません|できません"
+    r"|실패|찾을 수 없)",
     # it was stopped
     r"(?:rejected|cancell?ed|declined|denied|interrupted|stopped|aborted) by (?:the )?user\b",
     r"(?:the )?(?:execution of )?(?:this |the )?(?:tool|operation|command|request|task|call|execution|run)\b"
@@ -156,7 +171,7 @@ _PLAIN = _line(
 )
 """A short result that says in plain words that nothing was done."""
 _NO_PLACE = _line(
-    r"(?:no|multiple|several|\d+) match(?:es)?(?: (?:was|were))? found\W*$",
+    r"(?:no|multiple|several|\d+) match(?:es)?(?: (?:was|were))? found(?: (?:for|in|of) [^\n]{0,80})?\W*$",
     r"no (?:replacement|change|edit)s? (?:was|were) (?:performed|made)\b",
 )
 """A change that found no place, or several."""
@@ -171,6 +186,8 @@ _ENDING = _line(
     r"|no such file or directory|(?:is|not) a directory|connection refused|operation not permitted)\.?\s*$",
     r"command not found\b|[^\n]{0,80}\bis not recognized as\b|[^\n]{0,60}\b(?:connection refused|timed out)\.?\s*$",
     r"signal: (?!\(?none|null|0\b)\w|segmentation fault\b|killed$|aborted$|build failed\b|failed\b|\W*FAILED\W",
+    r"\[(?:error|fatal)\] |build fail(?:ure|ed)\b|FAIL\s+\S+\.\w+|[✖✗×✘] \d+ (?:problems?|errors?|failures?)\b|an error occurred\b|\w+: \(\d+\) "
+    r"|(?:[^\s:]+: )+command not found: |[a-z_]\w*(?:\.\w+)+\.[A-Z]\w+: ",
     r"--- FAIL:|FAIL(?:ED|URE)?\b(?!\w)\s*(?:$|[\t:!])|CONFLICT \(|automatic merge failed\b|[│|╷ ]{1,8}error\b ?:",
     # a test run
     r"E   +\w+(?:Error|Exception)\b",
@@ -222,6 +239,7 @@ _SHELL_BLOCK = re.compile(r"```(?:\w*(?:bash|sh|shell|zsh|console|powershell|cmd
 _ANSWERS_BY_CODE = _line(r"(?:sudo )?(?:grep|egrep|fgrep|rg|ag|ack|diff|cmp|test|\[|git (?:diff|grep)|pgrep|which)\b")
 """Commands that exit with 1 where they find nothing, or a difference."""
 
+_SEARCHES = frozenset(["search", "grep", "glob", "find", "lookup", "query", "recall", "retrieve", "ask"])
 _ENDS_WORK = frozenset(["cancel", "stop", "kill", "abort", "terminate", "end", "close", "interrupt", "reject", "decline", "deny"])
 _ENDED = frozenset(["cancelled", "canceled", "aborted", "rejected", "terminated", "stopped", "killed", "denied", "declined"])
 """Words of success for tools that end something."""
@@ -257,6 +275,12 @@ def next_state_verdict(turn: Turn, next_state: NextState) -> Verdict:
     return "failed" if "failed" in verdicts else "worked" if "worked" in verdicts else "open"
 
 
+def _searches(call: Mapping[str, Any] | None) -> bool:
+    """True for a tool that looks for something."""
+    words = [word.lower() for word in _WORDS.findall(str(call.get("name") or ""))] if call is not None else []
+    return not _SEARCHES.isdisjoint(words)
+
+
 def _written_call(turn: Turn) -> Mapping[str, Any] | None:
     """The command that an agent wrote as text, where it made no call."""
     blocks = _SHELL_BLOCK.findall(str(turn.answer.get("content") or "")[-_LONGEST:])
@@ -270,6 +294,8 @@ def tool_verdict(text: str, call: Mapping[str, Any] | None = None) -> Verdict:
     use, command = _use_of(call)
     if is_empty(bare):
         return "worked" if use == "runs" and _is_silent(command) else "open"
+    if use == "reads" and not command and _searches(call) and is_without_hit(bare):
+        return "open"
     if tool_failed(text, call):
         return "failed"
     if bare[0] in "{[" and bare[-1] in "}]":
@@ -328,12 +354,12 @@ def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
         found_nothing = code == 1 and _answers_by_code(command)
         return tests or (code != 0 and not found_nothing)
     short = len(lines) <= _SHORT_LINES and len(text) <= _SHORT
-    if (short or use != "reads") and _reports_failure(lines[0]):
+    if (short or use != "reads") and _reports_failure(lines[0]) and not (use == "reads" and command and _is_of_text(lines[0], command)):
         return True
     if short and _says_failure(lines[0], call, use):
         return True
     if use == "reads":
-        return short and bool(command) and any(_ENDING.match(line) for line in lines[:1])
+        return short and bool(command) and bool(_ENDING.match(lines[0])) and not _is_of_text(lines[0], command)
     ends = lines if len(lines) <= _HEAD + _TAIL else [*lines[:_HEAD], *lines[-_TAIL:]]
     if tests or any(_COMPILER.match(line) for line in ends):
         return True
@@ -448,6 +474,13 @@ def _says_failure(line: str, call: Mapping[str, Any] | None, use: Use) -> bool:
     if use == "reads" and not named:
         return False
     return bool(_PLAIN.match(bare) or _REPORT.match(bare))
+
+
+def _is_of_text(line: str, command: str) -> bool:
+    """True if a line is one of the text that a command shows: a command that fails says its own name, or its harness's."""
+    names = [part.split()[0].rsplit("/", 1)[-1] for part in _SEPARATORS.split(command) if part.strip()]
+    own = (*names, "bash", "sh", "zsh", "command", "tool", "execution", "exec", "failed to", "error executing", "error running")
+    return not _DECORATION.sub("", line).lower().startswith(tuple(name.lower() for name in own))
 
 
 def _texts_of(call: Mapping[str, Any] | None) -> list[str]:

@@ -55,15 +55,33 @@ _ROLE = _any(
     r"|long-term profile|profile of the user|tool outputs?|conversations?|whether an? agent|commands? that an? (?:ai )?agent)\b",
     r"\byou (?:never|do not|don['’]t|cannot|can['’]t) (?:talk|speak|respond|reply|write|communicate|interact)(?: directly)? (?:to|with)"
     r" the user\b",
+    r"\A\W*you (?:are (?:responsible for|in charge of)(?: the)?|classify|label|tag|route|moderate|grade|score|triage|verify|check|review|judge"
+    r"|decide|determine|detect|predict|add|apply|merge|caption|anonymi[sz]e|post-process|process|power|guard|enrich|prepare|decompose|maintain"
+    r"|update|extract|compress|format|turn|rank|select|filter)\b[^\n.]{0,80}\b(?:messages?|quer(?:y|ies)|model outputs?|outputs of"
+    r"|tool outputs?|drafts? of|draft answer|claims? against|citations?|tool calls?|chunks?|images that users|update snippet|code edits"
+    r"|transcripts? of|long-term memory|user profiles?|suggest\w+ (?:follow|prompts|replies)|smart-?reply|retrieval (?:system|pipeline)"
+    r"|search index|vector index|next edit|chat messages|notes in an app|commands? that an|whether (?:an?|the) (?:web search|agent|answer"
+    r"|message|reply|assistant))\b",
+    r"\A\W*you (?:write|create|generate|produce|draft|compose|make)\b[^\n.]{0,40}\b(?:suggested|follow-?ups?|release notes inside|handover notes?"
+    r"|hand-?off notes?|training (?:data|set)|synthetic|status lines?|titles?|greetings that|quick repl\w+|summar\w+ of chats)\b",
     r"\A\W*you (?:complete|finish|continue) (?:the |what )[^\n.]{0,40}\b(?:user|developer|person) (?:is|has been|types|was)\b",
+    rf"{_PART}[\w /'’-]{{0,40}}?(?:that|who|which) (?:prepares?|rewrites?|classif(?:y|ies)|routes?|grades?|scores?|rates?|ranks?|labels?|tags?|moderates?"
+    r"|judges?|evaluates?|expands?|titles?|condenses?|compresses?)\b[^\n.]{0,60}\b(?:messages?|quer(?:y|ies)|questions?|outputs?|answers?|responses?"
+    r"|chats?|conversations?|requests?|documents?|passages?|inputs?)\b",
     r"\bchat title generator\b|\bsynthetic (?:users?|conversations?|questions?)\b",
 )
 """The part that a component plays."""
 
+_IMPERATIVE = re.compile(
+    r"\W*(?:your (?:task|job) is to |please )?(?:decide|determine|classify|categori[sz]e|evaluate|detect|identify|route|rate|score|judge|check|label"
+    r"|tag|moderate|assess|predict|verify|select|choose|rank)\b",
+    re.IGNORECASE,
+)
+"""A system text that begins with the order of a component."""
 _USERS = (
     r"(?:(?:the|this|that|a|an|each|every|following|given|above|below|incoming|raw|last|latest|first|original) )*"
     r"(?:user|human|customer|visitor|player|caller)(?:['’]s|s['’]?)?(?: |['’ ])(?:[\w-]+ ){0,2}?(?:messages?|questions?|quer(?:y|ies)"
-    r"|prompts?|inputs?|requests?|utterances?|text|intents?|goals?|turns?|needs?)\b"
+    r"|prompts?|inputs?|requests?|utterances?|text|intents?|goals?|turns?|needs?|emotions?|sentiments?|mood|language|tone|preferences?)\b"
 )
 _MODELS = (
     r"(?:the |an? |this |that |each )?(?:ai|assistant|model|bot|chatbot|agent|llm|language model|ai assistant|system)(?:['’]s)? "
@@ -79,7 +97,10 @@ _OBJECT = _any(
     r"|user|request)\b",
     r"\b(?:conversation|chat|dialogue|transcript)(?: history| above| below)?\b",
     r"\b(?:retrieval|language model|prompt|prompts|tool outputs?|ui strings?|locale)\b",
-    r"\b(?:the|this|following) (?:question|statement|context|chunk|thinking|command|page)\b",
+    r"\b(?:the|this|these|following) (?:[\w-]+ )?(?:question|statement|context|chunk|thinking|command|page|answer|reply|trajectory|claim"
+    r"|transcript|memory|exchange|chat|messages|call|tool call|search results|draft|labels|topic|web page|code|text|image|statements)\b",
+    r"\b(?:search|vector) index\b|\bmissing code\b|\bjailbreak\b|\bpersonal data\b|\bsub-?questions?\b|\bquestion-answer pairs\b"
+    r"|\bnext edit\b|\bbot['’]s memory\b|\brunning summary\b|\bhistory list\b|\bagent\b|\bcitations?\b|\bthis memory\b|\bthe (?:page|claim|note) ",
 )
 """What a component works on. Some of it is in people's texts too: `_SURE` is not."""
 _SURE = _any(
@@ -94,7 +115,7 @@ _VERBS = (
     r"|rat(?:e|ing)|scor(?:e|ing)|rank|rerank|select|choose|pick|match|analy[sz]e|extract|rewrite|rephrase|reformulate|expand|convert"
     r"|transform|decompose|break down|generat(?:e|ing)|suggest|propose|predict|complete|tag|assign|moderate|flag|verify"
     r"|compar(?:e|ing)|list|compress|situate|summari[sz]e|describe|translate|turn|improve|enhance|is|does|did|has|should|write|create"
-    r"|find|assessing|name|give|provide|store|update)"
+    r"|find|assessing|name|give|provide|store|update|order|replace|insert|apply|fix|copy|say|draft|paraphrase|rephrase|fill in|pick|what|which)"
 )
 _ORDER = re.compile(
     rf"(?:\A\W{{0,6}}(?:\d{{1,2}}[.)] )?|[,:;]\s{{1,3}}|\b(?:to|and|then|please|will|must|you|should|if so) ){_VERBS}\b", re.IGNORECASE
@@ -113,7 +134,11 @@ _CONTRACT = _any(
     r"|\bcomma[- ]separated\b|\biso code\b|\bseparated by (?:new ?lines|commas|semicolons)\b",
     r"\b(?:in|using|with) (?:this|the following) format\b|\boutput format\b|\bformat:|\bmust read\b|\bdo not (?:answer|explain)\b"
     r"|\bdon['’]t (?:answer|explain)\b|\bdouble angle brackets\b|\bin kebab-case\b|\bno_output\b",
-    r"\bfrom (?:1|0|one) to \d+\b|\bbetween 0 and 1\b|\bin \d(?:-| to )\d+ words\b|\bmax(?:imum)?\.? \d+ words\b|\bno more than\b",
+    r"\b(?:reply|answer|respond|output|return)(?: with| only| exactly)* [`'\"]?[\w'’]+[`'\"]?(?:, [`'\"]?[\w'’]+[`'\"]?)*,? or [`'\"]?\w+"
+    r"|\b\w+ ?/ ?\w+ ?/ ?\w|\byes ?/ ?no\b|\belse (?:output|return|reply)\b|\bif there (?:is|are) none\b|\bempty list\b|^one of [\w, ]+[.\n]"
+    r"|\bsingle (?:emoji|integer|sentence)\b|\bjsonl\b|\b(?:reply|answer|respond|output) \d for\b|\bin at most \d+ words\b|\b(?:at most|under"
+    r"|up to) \d+ (?:tokens|words|characters|sentences)\b|\bone-sentence\b|\bmax(?:imum)? \d+ char\w*|\btrue or false\b|\bthe same (?:json )?keys\b",
+    r"\bfrom (?:1|0|one) to \d+\b|\bfrom 1 \(|\bbetween 0 and 1\b|\bin \d(?:-| to )\d+ words\b|\bmax(?:imum)?\.? \d+ words\b|\bno more than\b",
 )
 _LABEL_AT_END = re.compile(
     r"(?:\A|\n)[ \t#*]{0,6}(?:[\w-]+ ){0,3}?(?:questions?|keywords?|facts|score|category|intent|label|title|summary|tags|sqlquery|sql"
@@ -126,6 +151,7 @@ _QUOTED = _any(
     r"|customer |submitted |expert )*(?:message|query|question|input|request|text|utterance|prompt|response|answer|document|context"
     r"|passages?|history|conversation|messages|tools?|command|diff|schema|summary|submission|expert|transcript|chat|output|goal"
     r"|page|facts|statements|existing memories)\]?\W{0,3}:",
+    r"^\[?\d{1,2}[\]:.)] |^#{0,4} ?[A-Z][\w' -]{1,30}:(?:\s|$)",
     r"^<(?!/)[\w -]{3,40}>|\"\"\"|^-{3,}$|\[begin data\]|^>>>",
 )
 _CHATS = _any(
@@ -147,6 +173,9 @@ _OURS = _any(r"\b(?:my|our|mine|me|i|i['’]m|i['’]d|we)\b")
 _CERTAIN = _any(
     # marks in the text to be completed
     r"<\|?fim_(?:prefix|suffix|middle)\|?>|<PRE>|<\|(?:user_|developer_)?cursor(?:_is_here)?\|>|\{\{FILL_HERE\}\}|<CURSOR>",
+    r"<(?:FILL|FILL_ME|FILL_HERE|MASK|HOLE|INSERT)>",
+    r"\A\W*this is an? (?:connection|health|api|api key|configuration) (?:test|check)\b",
+    r"\bisnewtopic\b|\bconversation title\b[^\n]{0,20}:\s*\Z",
     # graders
     r"\[the start of (?:the )?assistant|\[begin data\]|\bact as an impartial judge\b",
     r"\byou are (?:comparing|evaluating|assessing|grading|judging) (?:an? |the |whether |how )(?:\w+ )?(?:submitted|generated|model"
@@ -172,6 +201,13 @@ _CERTAIN = _any(
     r"\A\W*(?:please )?(?:reply|respond|answer|say|return) (?:with )?(?:just |only |exactly )?(?:the word )?[\"'`]?(?:ok|pong|ping|test|yes"
     r"|hello|hi)[\"'`]?(?: and nothing else| only)?[.!]?\s*\Z",
 )
+_COUNTED = _any(
+    r"\b\d ?(?:-|to|–) ?\d+[ -]words? (?:phrase|title|header|heading|summary|topic|name|label)\b[\s\S]{0,200}\b(?:query|message|conversation|chat"
+    r"|prompt|question|topic)\b",
+    r"\b(?:name|title|folder|heading) (?:for|of|does) (?:this|the) (?:conversation|chat)\b[\s\S]{0,120}\b(?:only|just|no quot\w+)\b",
+    r"(?:直接返回|只返回|仅返回|只输出|仅输出)[^\n]{0,20}(?:主题|标题|分类|类别|关键词|结果)|字[^\n]{0,12}(?:返回|概括|总结)[^\n]{0,12}(?:主题|标题)",
+)
+"""A label with its length."""
 _PROBE = re.compile(r"\b(?:just|only|exactly|nothing else|the word)\b", re.IGNORECASE)
 _TALK_LABELS = (
     re.compile(r"^[ \t*#\[<-]{0,8}(?:user|human|customer|person|client|q)\b\W{0,3}:", re.I | re.M),
@@ -180,12 +216,15 @@ _TALK_LABELS = (
 _COMMIT = _any(r"\bcommit messages?\b|\bgit commits?\b|\bpull request (?:titles?|descriptions?)\b")
 _DIFF = _any(r"^(?:diff --git |@@ -\d|\+\+\+ )|<diff>|^diff:")
 _UI = _any(
-    r"\b(?:ui|interface|locale|i18n|localization) (?:strings?|texts?|files?|labels?|keys?)\b|\bkeep (?:all |the )?(?:keys|placeholders)\b"
+    r"\b(?:ui|interface|locale|i18n|localization) (?:strings?|texts?|files?|labels?|keys?)\b|\b(?:labels|strings|texts?) (?:for|of|on) the [\w ]{1,30}(?:page|screen|app|menu|dialog)\b|\bkeep (?:all |the )?(?:keys|placeholders)\b"
 )
 _INTERFACE = _any(
     r"\b(?:for the|in the|on the) (?:interface|ui|progress display|status bar|start screen|sidebar)\b|\bwhat the agent is doing\b"
 )
 _OTHER_LANGUAGES = _any(
+    r"\b(?:resume|resumez|résume[zr]?|riassumi|resuma)\b[^\n.]{0,40}\b(?:título|titre|titolo)\b[^\n.]{0,30}\b(?:conversaci[oó]n|conversation|conversazione"
+    r"|conversa)\b",
+    r"\b(?:clasifica|clasificar|détermine[zr]?|classe[zr]?|classifica)\b[^\n.]{0,40}\b(?:del usuario|de l['’]utilisateur|dell['’]utente|do usuário)\b",
     r"\bdu (?:erzeugst|erstellst|generierst|klassifizierst|bewertest|extrahierst|prüfst)\b[^\n.]{0,60}(?:titel|stichwört\w*|chats?"
     r"|nachricht\w*|anfrage\w*|gespräch\w*|nutzer\w*)",
     r"你是(?:一个|一名)?[^\n。]{0,12}(?:意图(?:分类|识别)|查询改写|标题生成|关键词提取|内容审核|路由|分类器|评分)",
@@ -205,7 +244,9 @@ def plays_component(system: str, *, has_tools: bool) -> bool:
         return True
     if _CHATS.search(opening):
         return False
-    return _is_ordered(opening, _SURE) and bool(_CONTRACT.search(opening))
+    if not _CONTRACT.search(opening):
+        return False
+    return _IMPERATIVE.match(opening) is not None or _is_ordered(opening, _SURE)
 
 
 @reads_text(lambda read, text: (read(text, text), read("", text)))
@@ -219,11 +260,13 @@ def orders_component(text: str, system: str) -> bool:
     whole = f"{system[:_SYSTEM]}\n{ends}"
     contract = bool(_CONTRACT.search(whole))
     labelled = bool(_LABEL_AT_END.search(ends.rstrip()[-200:])) and bool(_QUOTED.search(ends))
-    if _OTHER_LANGUAGES.search(ends[:700]) and (contract or "只" in ends or "nur" in ends):
+    if _OTHER_LANGUAGES.search(ends[:700]) and (contract or re.search(r"只|仅|nur|sol[oa]mente|\bsólo\b|\bsolo\b|uniquement|seulement|apenas", ends, re.IGNORECASE)):
         return True
     if _COMMIT.search(whole) and _DIFF.search(text[:20_000]) and (contract or _COMMIT.search(system[:_SYSTEM])):
         return True
     if (_UI.search(whole) or _INTERFACE.search(whole)) and contract and _is_ordered(whole, _OBJECT, own=True):
+        return True
+    if _COUNTED.search(ends) and not _OURS.search(_outside(ends)):
         return True
     if not (contract or labelled) or _BUILT.search(ends) or _CHATS.search(system[:_SYSTEM]):
         return False

@@ -36,7 +36,7 @@ _WORDS = (
         "user w",
         "user c",
     ),
-    *("context is", "context will", "next role", "next agent", "user could", "user may"),
+    *("context is", "context will", "next role", "next agent", "user could", "user may", "if the user "),
     *("next speaker", "speak next", "respond next", "act next", "go next", "talk next", "standalone", "stand-alone"),
     *("side question", "history above", "history so far", "preferences", "facts", "learnings"),
 )
@@ -126,6 +126,7 @@ _NEXT = _any(
     r"|\bselect the next (?:role|speaker|agent)\b",
     r"\b(?:predict|suggest|guess|propose|write|generate)\b[^\n]{0,60}\b(?:the |that )user (?:may|might|will|would|could|is likely"
     r" to)[^\n]{0,20}\b(?:type|say|ask|write|send|want|do)\b",
+    r"\bif the user (?:revealed|mentioned|said|expressed|shared|stated|told|gave)\b[^\n]{0,80}\b(?:output|return|reply|respond|save|store|write)\b",
     # a question that stands by itself, for a search
     r"\b(?:rephrase|rewrite|reformulate|turn)\b[^\n]{0,120}\bstand-?alone (?:question|query|message)\b",
     # aside

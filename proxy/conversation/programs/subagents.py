@@ -10,7 +10,10 @@ _SEARCHED = 4000
 
 _WORD = r"(?:(?!(?:that|which|who|whose|can|could|with|to|and|for|of|in|on|able|has|have|uses?)\b)[\w/'’,-]+ )"
 _RANK = r"(?:parent|main|lead|primary|calling|root|outer|top-level|orchestrat\w+|coordinat\w+|supervis\w+|manager|master|delegating)"
-_PARENT = rf"(?:{_RANK}(?: (?:ai|coding|llm))?[ -](?:agent|assistant|model|session|thread|process|instance)\b|orchestrator\b|supervisor\b)"
+_PARENT = (
+    rf"(?:{_RANK}(?: (?:ai|coding|llm))?[ -](?:agent|assistant|model|session|thread|process|instance|researcher|analyst|engineer|planner|conversation)\b|orchestrator\b|supervisor\b"
+    r"|coordinator\b|planner agent\b)"
+)
 _ANOTHER = r"another (?:ai |llm |coding )?(?:agent|assistant|model|language model)\b"
 _GIVEN = (
     r"(?:spawned|launched|created|started|invoked|called|dispatched|delegated|assigned|deployed|tasked|triggered|run|sent|handed|used)"
@@ -20,7 +23,7 @@ _PLAY = r"\byou(?:['’]re| are| were| have been)(?: now| currently)?"
 _SUBAGENT = re.compile(
     # what it is
     rf"{_PLAY}(?: running as| acting as)? (?:an?|the) {_WORD}{{0,6}}?"
-    r"(?:sub-?agent|child agent)\b(?! (?:orchestrat|manag|coordinat|design|creat|build|architect|expert))"
+    r"(?:sub[- ]?agent|child agent)\b(?! (?:orchestrat|manag|coordinat|design|creat|build|architect|expert))"
     r"|\A\W*(?:\[|# ?|<)?sub-?agent (?:context|instructions|task|mode)\b"
     rf"|{_PLAY} (?:an? |one )?(?:of )?{_WORD}{{0,3}}?(?:worker|member|specialist|agent)s? (?:in|of|within) (?:an? |the )?(?:larger )?"
     r"(?:team|crew|group|swarm|multi-agent)\b[^\n]{0,200}\b(?:supervisor|orchestrator|lead|manager|coordinator|main agent)\b"
@@ -37,6 +40,10 @@ _SUBAGENT = re.compile(
     r"|\byour (?:final |last |complete )?(?:message|response|report|answer|output|result|summary|findings)\b[^\n.]{0,40}\b(?:goes|go|is|are"
     rf"|will be|gets|get)\b[^\n.]{{0,40}}\b(?:to|by) (?:the|your|an?) (?:{_PARENT}|caller\b|calling agent\b)"
     rf"|\b(?:the|your) {_PARENT} (?:only|will only|can only|just) (?:sees|receives|gets|reads|see|receive|get|read)\b"
+    r"|\b(?:findings|results?|report|output|answer|verdict|summary|work)\b[^\n.]{0,40}\b(?:for|back to|to|by) the "
+    rf"(?:{_PARENT}|(?:agent|assistant|model|process|one) (?:that|who|which) (?:invoked|called|started|launched|spawned|delegated|asked))"
+    r"|\b(?:returned|shown|sent|passed|visible|given) (?:back )?(?:only )?to the (?:parent|caller)\b|\bchild (?:process|session|thread"
+    r"|conversation) of\b|\bas (?:a|the) delegate of\b|\bno human (?:is|will be) (?:reading|watching)"
     # whom it does not talk to
     r"|\bthe user (?:does not|doesn['’]t|cannot|can['’]t|will not|won['’]t|never) (?:see|sees|read|reads) (?:your|this|these)\b",
     re.IGNORECASE,
@@ -56,7 +63,7 @@ _LEADS = re.compile(
 """The system text of one that has others work for it."""
 _TASK = re.compile(
     r"\A\W*(?:(?:delegated|assigned) (?:sub-?)?task\b|(?:sub-?)?task (?:delegated |assigned )?(?:from|by) (?:the |your |an? )?"
-    rf"{_PARENT}|you are (?:an?|the) (?:[\w-]+ ){{0,3}}?sub-?agent\b|\[?(?:sub-?agent|delegated) task\b"
+    rf"{_PARENT}|you are working as (?:a|the) delegate\b|sub-?task \d+ (?:of|/) \d+\b|you are (?:an?|the) (?:[\w-]+ ){{0,3}}?sub-?agent\b|\[?(?:sub-?agent|delegated) task\b"
     rf"|(?:message|request|instructions?|assignment) from (?:the |your )?{_PARENT})",
     re.IGNORECASE,
 )
@@ -70,7 +77,7 @@ def is_subagent(system: str) -> bool:
     lowered = opening.lower()
     if _OTHER_LANGUAGES.search(opening):
         return True
-    if not any(word in lowered for word in ("agent", "orchestrat", "caller", "supervisor", "main assistant", "the user")):
+    if not any(word in lowered for word in ("agent", "orchestrat", "caller", "supervisor", "main assistant", "the user", "researcher", "the parent")):
         return False
     found = _SUBAGENT.search(opening)
     return found is not None and (_LEADS.search(opening, 0, 600) is None or "sub" in found[0].lower())
