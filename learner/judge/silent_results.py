@@ -20,61 +20,85 @@ def _any(*alternatives: str) -> re.Pattern[str]:
 
 
 _EMPTY = re.compile(
-    r"[\W_]*(?:<(\w+)>\s*</\1>|(?:(?:the |your )?(?:bash|tool|command|function|script|code|process|call|it|execution)(?: call)?"
-    r" (?:was |has )?(?:ran|run|produced|returned|completed|finished|executed|gave|succeeded)(?: successfully)?(?: with(?:out)?)? ?(?:no |any )?"
+    r"[\W_]*(?:<(\w+)>\s*</\1>|(?:(?:the |your )?(?:bash|tool|command|function|script|code|process|call|it"
+    r"|execution)(?: call)?"
+    r" (?:was |has )?(?:ran|run|produced|returned|completed|finished|executed|gave"
+    r"|succeeded)(?: successfully)?(?: with(?:out)?)? ?(?:no |any )?"
     r"(?:output|content|results?|response|data|errors?)(?: or errors?| and errors?)?)"
-    r"|no (?:output|content|data|response|result|return value|stdout)(?: (?:was )?(?:returned|produced|available|captured|generated))?"
+    r"|no (?:output|content|data|response|result|return value|stdout)(?: (?:was )?(?:returned|produced|available"
+    r"|captured|generated))?"
     r"|empty(?: (?:output|results?|response|string|list|set))?|none|null|nil|undefined|n/?a|unknown|nan"
-    r"|(?:image|screenshot|binary|audio|video|file|base64|media)(?: (?:data|content|file))?(?: (?:omitted|attached|removed|returned"
+    r"|(?:image|screenshot|binary|audio|video|file|base64|media)(?: (?:data|content|file))?(?: (?:omitted"
+    r"|attached|removed|returned"
     r"|not shown))?"
-    r"|(?:old |previous |earlier )?(?:tool )?(?:result|output|content|response)s?(?: content)?(?: (?:was|were|has been|have been|is))?"
-    r" (?:too (?:large|long|big)|truncated|omitted|cleared|removed|hidden|elided|trimmed|pruned|compacted|stored|saved)\b"
+    r"|(?:old |previous |earlier )?(?:tool )?(?:result|output|content|response)s?(?: content)?(?: (?:was|were"
+    r"|has been|have been|is))?"
+    r" (?:too (?:large|long|big)|truncated|omitted|cleared|removed|hidden|elided|trimmed|pruned|compacted|stored"
+    r"|saved)\b"
     r"[^\n]{0,120})?[\W_]*",
     re.IGNORECASE,
 )
 _DEFERRED = _any(
     r"\b(?:still|currently|now) (?:running|processing|pending|in progress|executing|working|queued|being \w+)\b",
-    r"\b(?:running|started|launched|moved|executing|continues?|sent|placed)\b[^\n.]{0,40}\b(?:in|to) (?:the )?background\b",
-    r"\b(?:is|are|now|been submitted and is|currently) (?:in progress|pending|queued|processing|being processed|running)\b",
-    r"\b(?:has been|was|were|is|been|successfully|request) (?:queued|enqueued|submitted|dispatched|scheduled for (?:later|execution)"
+    r"\b(?:running|started|launched|moved|executing|continues?|sent|placed)\b[^\n.]{0,40}\b(?:in"
+    r"|to) (?:the )?background\b",
+    r"\b(?:is|are|now|been submitted and is|currently) (?:in progress|pending|queued|processing|being processed"
+    r"|running)\b",
+    r"\b(?:has been|was|were|is|been|successfully|request) (?:queued|enqueued|submitted|dispatched"
+    r"|scheduled for (?:later|execution)"
     r"|accepted for (?:later|processing|delivery))\b",
-    r"\baccepted for (?:later |further )?(?:execution|processing|delivery)\b|^\W*(?:queued|pending|processing|in progress|accepted"
+    r"\baccepted for (?:later |further )?(?:execution|processing|delivery)\b|^\W*(?:queued|pending|processing"
+    r"|in progress|accepted"
     r"|submitted|scheduled|running|waiting|loading)\b[^\n]{0,40}\Z",
-    r"\b(?:await(?:s|ing)|wait(?:s|ing) (?:for|on)|pending|requires?|needs?) (?:[\w'’-]+ ){0,3}?(?:approval|confirmation|review"
+    r"\b(?:await(?:s|ing)|wait(?:s|ing) (?:for|on)|pending|requires?|needs?) (?:[\w'’-]+ ){0,3}?(?:approval"
+    r"|confirmation|review"
     r"|authori[sz]ation|permission|consent|response|input|sign-?off)\b",
-    r"^\W*(?:your )?request (?:was |has been )?received\b|\b202 accepted\b|\b(?:approval|confirmation|review|authori[sz]ation|permission|consent)"
-    r" (?:is |was )?(?:required|needed|pending|requested)\b|\b(?:handed|delegated|forwarded) (?:over )?to (?:agent|worker|another|the|a)\b"
+    r"^\W*(?:your )?request (?:was |has been )?received\b|\b202 accepted\b|\b(?:approval|confirmation|review"
+    r"|authori[sz]ation|permission|consent)"
+    r" (?:is |was )?(?:required|needed|pending|requested)\b|\b(?:handed|delegated"
+    r"|forwarded) (?:over )?to (?:agent|worker|another|the|a)\b"
     r"|^\W*(?:process|command|server|job|task|agent) is running\b",
-    r"\byou(?:['’]ll| will) be (?:notified|informed|alerted)\b|\b(?:check|poll|query)\b[^\n.]{0,40}\b(?:status|later|again|back"
+    r"\byou(?:['’]ll| will) be (?:notified|informed|alerted)\b|\b(?:check|poll|query)\b[^\n.]{0,40}\b(?:status"
+    r"|later|again|back"
     r"|progress)\b|\bstarted\b[^\n]{0,80}\b(?:later|progress|status|notif\w+)\b",
-    r"\b(?:result|output|answer|report)s? (?:will be|is not|are not|not yet) (?:available|ready|sent|delivered|posted)\b|\bnot (?:yet"
+    r"\b(?:result|output|answer|report)s? (?:will be|is not|are not|not yet) (?:available|ready|sent|delivered"
+    r"|posted)\b|\bnot (?:yet"
     r"|ready yet) (?:available|ready|finished|complete)\b|\beta\b[^\n]{0,20}\d",
 )
 _NO_HIT = re.compile(
-    r"[\W_]*(?:sorry[,.:]? )?(?:(?:there (?:are|is|were|was) )?(?:no|0|zero)|found (?:no|0|zero)|nothing|returned (?:no|0)"
-    r"|i found (?:no|nothing)|(?:i |we )?(?:could(?: not|n['’]t)|did(?: not|n['’]t)) find (?:any|anything))\b (?!such )(?:[\w-]+ ){0,2}?(?:results?|match(?:es)?|hits?"
-    r"|files?|documents?|entries|records?|rows?|memor(?:y|ies)|items?|events?|messages?|e-?mails?|pages?|data|information|answers?"
-    r"|occurrences?|references?|articles?|contacts?|products?|found|notes?|tasks?|tickets?|commits?|logs?|nodes?|sources?)\b"
+    r"[\W_]*(?:sorry[,.:]? )?(?:(?:there (?:are|is|were|was) )?(?:no|0|zero)|found (?:no|0|zero)|nothing"
+    r"|returned (?:no|0)"
+    r"|i found (?:no|nothing)|(?:i |we )?(?:could(?: not|n['’]t)|did(?: not|n['’]t)) find (?:any"
+    r"|anything))\b (?!such )(?:[\w-]+ ){0,2}?(?:results?|match(?:es)?|hits?"
+    r"|files?|documents?|entries|records?|rows?|memor(?:y|ies)|items?|events?|messages?|e-?mails?|pages?|data"
+    r"|information|answers?"
+    r"|occurrences?|references?|articles?|contacts?|products?|found|notes?|tasks?|tickets?|commits?|logs?|nodes?"
+    r"|sources?)\b"
     r"(?! (?:with|had|have|has) errors?)[^\n]{0,80}\.?[\W_]*",
     re.IGNORECASE,
 )
 _PART = _any(
     r"\bpartial(?:ly)? (?:success\w*|complet\w+|applied|done|results?|updated|processed)\b",
-    r"\b(?P<some>\d{1,6}) (?:of|out of|/) (?P<all>\d{1,6})\b[^\n.]{0,40}\b(?:succeeded|completed|were|was|done|processed|synced|sent"
+    r"\b(?P<some>\d{1,6}) (?:of|out of|/) (?P<all>\d{1,6})\b[^\n.]{0,40}\b(?:succeeded|completed|were|was|done"
+    r"|processed|synced|sent"
     r"|updated|applied|saved|uploaded|imported|skipped)\b",
 )
 _ASIDE = _any(
     r"\A\W*(?:your |the )?thoughts? (?:(?:has|have|was|were) )?(?:been )?(?:logged|recorded|noted|saved)\b",
-    r"\A\W*(?:waited|slept|paused|sleeping)(?: for)? \d|\bthe user (?:did(?: not|n['’]t)|has(?: not|n['’]t)) (?:yet )?(?:answer|respon"
+    r"\A\W*(?:waited|slept|paused|sleeping)(?: for)? \d|\bthe user (?:did(?: not|n['’]t)|has(?: not"
+    r"|n['’]t)) (?:yet )?(?:answer|respon"
     r"|repl|provid|select)\w*\b|\A\W*(?:skipped|no-?op|nothing (?:to do|happened|changed))\b[^\n]{0,80}\Z",
 )
 _PENDING = frozenset([
-    "pending", "queued", "running", "in_progress", "inprogress", "in progress", "processing", "started", "scheduled", "waiting",
-    "submitted", "accepted", "created", "requires_action", "requires_confirmation", "awaiting_approval", "unknown", "partial",
-    "incomplete", "initializing", "starting", "in-progress", "working", "deferred", "skipped", "not_started", "paused", "ongoing",
+    "pending", "queued", "running", "in_progress", "inprogress", "in progress", "processing", "started", "scheduled",
+    "waiting", "submitted", "accepted", "created", "requires_action", "requires_confirmation", "awaiting_approval",
+    "unknown", "partial", "incomplete", "initializing", "starting", "in-progress", "working", "deferred", "skipped",
+    "not_started", "paused", "ongoing",
 ])  # fmt: skip
 _STATUSES = ("status", "state", "phase", "outcome", "job_status", "task_status")
-_ASKED = frozenset(["query", "q", "pattern", "took", "page", "limit", "offset", "next", "next_cursor", "has_more", "cursor"])
+_ASKED = frozenset(
+    ["query", "q", "pattern", "took", "page", "limit", "offset", "next", "next_cursor", "has_more", "cursor"]
+)
 
 
 @reads_text()
@@ -101,8 +125,8 @@ def says_nothing(text: str) -> bool:
 
 
 def is_open(value: Any, *, hits: bool = False) -> bool:
-    """True for an object whose status is open, or that holds nothing. `hits`: a search gave it, so that a sign of success
-    says nothing about what was found.
+    """True for an object whose status is open, or that holds nothing. `hits`: a search gave it, so that a sign of
+    success says nothing about what was found.
     """
     if not isinstance(value, Mapping):
         return value is None or (isinstance(value, list) and not value)

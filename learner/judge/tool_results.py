@@ -67,7 +67,8 @@ _BAD_STATUS = frozenset(
 _GOOD_STATUS = frozenset(["ok", "success", "succeeded", "successful", "completed", "complete", "done", "passed"])
 
 _EXIT = re.compile(
-    r"(?:\bexit(?:ed)?[ _-]?(?:code|status|value)|\bexited(?: with)?|\breturn(?:ed)?[ _-]?(?:code|status|value)|\brc\b"
+    r"(?:\bexit(?:ed)?[ _-]?(?:code|status|value)|\bexited(?: with)?|\breturn(?:ed)?[ _-]?(?:code|status|value)"
+    r"|\brc\b"
     r"|(?<=[\[(])exit)(?: (?:with|of|is|was|code|status|non-?zero))*[\"'>:=\s(]{0,4}(-?\d+)",
     re.IGNORECASE,
 )
@@ -84,22 +85,28 @@ def _line(*beginnings: str) -> re.Pattern[str]:
 _ERROR_LINE = _line(r"[\W_]{0,6}(?:\w+ ){0,4}?(?:error|exception|failure)\b[^:\n]{0,12}:\s*(?P<what>[^\n]*)$")
 _REPORT = _line(
     # an error, by its name
-    r"[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)",
+    r"[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)|[a-z_]\w*(?:\.\w+)*\.(?-i:[A-Z])\w+: ",
+    r"[^\n.:]{0,60}\bis not unique\b|navigation failed\b",
     r"(?:[\w-]+ ){0,4}(?:error|exception|failure)\b\s*(?:[:!>(\]]|-?\d|$)",
     r"error (?:while|when|during|executing|calling|running|invoking|reading|writing|in|at|from|occurred)\b",
     r"<[\w-]*error>|traceback \(most recent call last\)|(?:fatal|panic)\b\s*:|\d+ validation errors? for\b",
     r"E(?:NOENT|ACCES|ISDIR|EXIST|PERM|CONNREFUSED|TIMEDOUT|NOTFOUND|NOTDIR|CONNRESET)\b",
-    r"\[?errno -?\d+\b|net::ERR_\w+|\W{0,3}(?:es ist )?(?:ein )?fehler\b[^\n]{0,40}(?::|aufgetreten)|erreur\b[^\n]{0,30}:|errore\b"
+    r"\[?errno -?\d+\b|net::ERR_\w+|\W{0,3}(?:es ist )?(?:ein )?fehler\b[^\n]{0,40}(?::|aufgetreten)"
+    r"|erreur\b[^\n]{0,30}:|errore\b"
     r"[^\n]{0,30}:|(?:se produjo|ha ocurrido|ocurrió) un error|ошибка\b|(?:错误|出错了?|失败|エラー|오류)\s*[:：!！]",
-    r"(?:the )?(?:search|diff|patch|hunk|old|replace\w*|edit)\b[^\n]{0,60}\b(?:does not|doesn't|do not|did not|didn't|could not be|cannot be"
+    r"(?:the )?(?:search|diff|patch|hunk|old|replace\w*|edit)\b[^\n]{0,60}\b(?:does not|doesn't|do not|did not"
+    r"|didn't|could not be|cannot be"
     r"|failed to) (?:match|apply|applied|be applied|found|be found)\b",
-    r"(?:the )?(?:sub-?)?(?:agent|job|workflow|run|deployment|upload|download|login|payment|transaction|migration|query|import|export"
+    r"(?:the )?(?:sub-?)?(?:agent|job|workflow|run|deployment|upload|download|login|payment|transaction|migration"
+    r"|query|import|export"
     r"|installation|action|call|execution|invocation|operation)(?: \w+)? failed\b",
-    r"HTTP(?:/\d\S*)?(?: error| status)?:? ?[45]\d\d\b|(?:status(?: code)?:? )?[45]\d\d (?:[A-Z][a-z]+ ?)+(?:[:.(]|$)",
+    r"HTTP(?:/\d\S*)?(?: error| status)?:? ?[45]\d\d\b"
+    r"|(?:status(?: code)?:? )?[45]\d\d (?:[A-Z][a-z]+ ?)+(?:[:.(]|$)",
     # what was not possible
     r"failed\b(?! tests?\b)(?: to\b|:|$| \w+)|(?:i |we )?(?:could not|couldn't|cannot|can't|can not|unable to)\b",
     r"(?:invalid|unknown|unrecognized|unsupported|missing|ambiguous|malformed|unexpected) (?:required )?"
-    r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target|session|name|id|key|query|url|range)s?\b",
+    r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target|session|name"
+    r"|id|key|query|url|range)s?\b",
     r"(?:no such|not a valid)\b",
     r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url|request|search|task)"
     r"\b[^\n:]{0,80}\b(?:not found|does not exist|not available|timed out|failed)\b",
@@ -127,9 +134,12 @@ _NAME = "XNAMEX"
 """Stands for it: its length and its signs say nothing."""
 _THING = (
     rf"(?:the |this |that |your |a )?(?:(?:{_NAME}|path|file|folder|directory|tool|function|agent|sub-?agent|session"
-    r"|command|url|page|resource|task|argument|parameter|pattern|operation|request|access to|service|entity|device|user|item|order"
-    r"|event|record|row|table|column|key|account|project|branch|issue|ticket|channel|contact|city|location|element|node|package"
-    r"|module|variable|method|endpoint|route|repository|customer|product|document|message|job|image|container|tab|window)\b ?)"
+    r"|command|url|page|resource|task|argument|parameter|pattern|operation|request|access to|service|entity"
+    r"|device|user|item|order"
+    r"|event|record|row|table|column|key|account|project|branch|issue|ticket|channel|contact|city|location"
+    r"|element|node|package"
+    r"|module|variable|method|endpoint|route|repository|customer|product|document|message|job|image|container|tab"
+    r"|window)\b ?)"
     r"(?:[\w.-]+ ){0,4}?"
 )
 _PLAIN = _line(
@@ -143,25 +153,36 @@ _PLAIN = _line(
     rf"(?:there (?:is|was|are|were) )?no (?:such )?(?:{_NAME} |file|tool|function|agent|folder|directory|path|page"
     r"|session|command)(?:s? (?:at|named|called|with|for|found)\b|\W*$|s? ?: ?\S)",
     # it was not possible, or not allowed
-    r"(?:sorry[,.:]? )?(?:but )?(?:i|we) (?:(?:was|were|am|are) (?:unable|not able) to|can't|cannot|could not|couldn't)"
+    r"(?:sorry[,.:]? )?(?:but )?(?:i|we) (?:(?:was|were|am|are) (?:unable|not able) to|can't|cannot|could not"
+    r"|couldn't)"
     r" (?:find|open|read|access|load|run|execute|write|complete|locate|reach|connect)\b",
     r"(?:you are|it is|this is) not (?:allowed|permitted)\b",
     r"(?:bad request|unauthori[sz]ed|forbidden|too many requests|rate limit(?:ed)?(?: was)?(?: exceeded| reached)?"
     r"|quota exceeded|internal server error|service unavailable|not found|gateway time-?out)\W*$",
-    rf"{_THING}(?:is|was|are) (?:currently )?(?:unavailable|offline|unreachable|disconnected|not unique|not authori[sz]ed|closed for)\b",
-    rf"{_THING}(?:has been|was) (?:modified|changed|deleted|moved) since\b|{_THING}(?:has )?expired\b|{_THING}[^\n]{{0,40}}\bcannot be (?:displayed|read"
+    rf"{_THING}(?:is|was|are) (?:currently )?(?:unavailable|offline|unreachable|disconnected|not unique"
+    rf"|not authori[sz]ed|closed for)\b",
+    rf"{_THING}(?:has been|was) (?:modified|changed|deleted|moved) since\b|{_THING}(?:has )?expired\b"
+    rf"|{_THING}[^\n]{{0,40}}\bcannot be (?:displayed|read"
     r"|opened|edited|found|reached|loaded|parsed)\b",
-    r"refus(?:ing|ed) to\b|[^\n.:]{0,60}\b(?:validation|click|navigation|tap|scroll|authentication|authori[sz]ation|connection|lookup|parsing"
-    r"|verification|compilation|check|sync|update|booking|purchase|step) failed\b|[^\n.:]{0,40}\b(?:was|is) unsuccessful\b",
-    r"(?:[^\n.:]{0,40}\b)?(?:token|session|key|link|licen[sc]e|subscription|certificate|password|login|credentials?) (?:has |have |is |are )?(?:expired"
-    r"|invalid|revoked)\b|rate[- ]limit(?:ed)?\b|(?:\w+ )?quota (?:has been )?exceeded\b|insufficient (?:funds|permissions?|privileges?|balance"
+    r"refus(?:ing|ed) to\b|[^\n.:]{0,60}\b(?:validation|click|navigation|tap|scroll|authentication"
+    r"|authori[sz]ation|connection|lookup|parsing"
+    r"|verification|compilation|check|sync|update|booking|purchase|step) failed\b|[^\n.:]{0,40}\b(?:was"
+    r"|is) unsuccessful\b",
+    r"(?:[^\n.:]{0,40}\b)?(?:token|session|key|link|licen[sc]e|subscription|certificate|password|login"
+    r"|credentials?) (?:has |have |is |are )?(?:expired"
+    r"|invalid|revoked)\b|rate[- ]limit(?:ed)?\b|(?:\w+ )?quota (?:has been )?exceeded\b|insufficient (?:funds"
+    r"|permissions?|privileges?|balance"
     r"|rights|credits?|space|memory|data)\b|not authori[sz]ed\b|unauthori[sz]ed\b",
-    r"(?:you|user|we|i|the user|this \w+|your \w+)(?: \w+)? (?:do|does|are|is)(?: not|n't) (?:have (?:the )?(?:permissions?|access|rights?|privileges?)"
+    r"(?:you|user|we|i|the user|this \w+|your \w+)(?: \w+)? (?:do|does|are|is)(?: not"
+    r"|n't) (?:have (?:the )?(?:permissions?|access|rights?|privileges?)"
     r"|authori[sz]ed|permitted|allowed)\b|[^\n]{0,60}\bERR_[A-Z_]{4,}",
     # in other languages
-    r"[^\n]{0,60}(?:\bnicht gefunden\b|\bfehlgeschlagen\b|\bkonnte[n]? nicht\b|\bzugriff verweigert\b|\bkeine verbindung\b|\bnicht (?:möglich"
-    r"|verfügbar|erlaubt)\b|\bno se (?:pudo|encontr[óo]|puede)\b|\bfall[óo]\b|\bimpossible de\b|\bintrouvable\b|\ba échoué\b|\bnão foi possível"
-    r"|\bnão encontrad|\bimpossibile\b|\bnon trovato\b|не удалось|не найден|отказано|失败|无法|不存在|被拒绝|没有权限|失敗|見つかりません|できません"
+    r"[^\n]{0,60}(?:\bnicht gefunden\b|\bfehlgeschlagen\b|\bkonnte[n]? nicht\b|\bzugriff verweigert\b"
+    r"|\bkeine verbindung\b|\bnicht (?:möglich"
+    r"|verfügbar|erlaubt)\b|\bno se (?:pudo|encontr[óo]|puede)\b|\bfall[óo]\b|\bimpossible de\b|\bintrouvable\b"
+    r"|\ba échoué\b|\bnão foi possível"
+    r"|\bnão encontrad|\bimpossibile\b|\bnon trovato\b|не удалось|не найден|отказано|失败|无法|不存在|被拒绝|没有权限"
+    r"|失敗|見つかりません|できません"
     r"|실패|찾을 수 없)",
     # it was stopped
     r"(?:rejected|cancell?ed|declined|denied|interrupted|stopped|aborted) by (?:the )?user\b",
@@ -186,7 +207,8 @@ _ENDING = _line(
     r"|no such file or directory|(?:is|not) a directory|connection refused|operation not permitted)\.?\s*$",
     r"command not found\b|[^\n]{0,80}\bis not recognized as\b|[^\n]{0,60}\b(?:connection refused|timed out)\.?\s*$",
     r"signal: (?!\(?none|null|0\b)\w|segmentation fault\b|killed$|aborted$|build failed\b|failed\b|\W*FAILED\W",
-    r"\[(?:error|fatal)\] |build fail(?:ure|ed)\b|FAIL\s+\S+\.\w+|[✖✗×✘] \d+ (?:problems?|errors?|failures?)\b|an error occurred\b|\w+: \(\d+\) "
+    r"\[(?:error|fatal)\] |build fail(?:ure|ed)\b|FAIL\s+\S+\.\w+|[✖✗×✘] \d+ (?:problems?|errors?|failures?)\b"
+    r"|an error occurred\b|\w+: \(\d+\) "
     r"|(?:[^\s:]+: )+command not found: |[a-z_]\w*(?:\.\w+)+\.[A-Z]\w+: ",
     r"--- FAIL:|FAIL(?:ED|URE)?\b(?!\w)\s*(?:$|[\t:!])|CONFLICT \(|automatic merge failed\b|[│|╷ ]{1,8}error\b ?:",
     # a test run
@@ -196,7 +218,8 @@ _ENDING = _line(
 _COMPILER = _line(r"[^\s:()]{1,200}(?:\(\d+,\d+\)|:\d+(?::\d+)?):? (?:fatal )?error\b")
 """A compiler's line."""
 _TESTS = _line(
-    r"\W*[1-9]\d* (?:of|out of|/) \d+ (?:[\w-]+ )?failed\b|[^\n]{0,80}\b(?:failures|failed): ?[1-9]\d*\b|\W*found [1-9]\d* errors?\b",
+    r"\W*[1-9]\d* (?:of|out of|/) \d+ (?:[\w-]+ )?failed\b|[^\n]{0,80}\b(?:failures|failed): ?[1-9]\d*\b"
+    r"|\W*found [1-9]\d* errors?\b",
     r"\W*(?:[\w ]{0,20}: ?)?(?:\d+ \w+, )*[1-9]\d* (?:failed|failures?|failing|errors?)\b[^\n]{0,80}$",
 )
 """A test run's last line."""
@@ -228,8 +251,10 @@ _READERS = _line(
 )
 """Shell commands that read."""
 _SILENT = _line(
-    r"(?:sudo )?(?:mkdir|mv|cp|rm|rmdir|touch|ln|chmod|chown|cd|pushd|export|set|unset|source|sleep|kill|sed -i|tee|git (?:-\S+ )*"
-    r"(?:add|rm|mv|config|tag|branch|restore|checkout -q)|new-item|copy-item|move-item|remove-item|md|del|copy|move|ren)\b"
+    r"(?:sudo )?(?:mkdir|mv|cp|rm|rmdir|touch|ln|chmod|chown|cd|pushd|export|set|unset|source|sleep|kill|sed -i"
+    r"|tee|git (?:-\S+ )*"
+    r"(?:add|rm|mv|config|tag|branch|restore|checkout -q)|new-item|copy-item|move-item|remove-item|md|del|copy"
+    r"|move|ren)\b"
 )
 """Shell commands that print nothing when they work."""
 _REDIRECTED = re.compile(r"(?<![\d&])>>? ?[^\s&>]+")
@@ -240,16 +265,23 @@ _ANSWERS_BY_CODE = _line(r"(?:sudo )?(?:grep|egrep|fgrep|rg|ag|ack|diff|cmp|test
 """Commands that exit with 1 where they find nothing, or a difference."""
 
 _SEARCHES = frozenset(["search", "grep", "glob", "find", "lookup", "query", "recall", "retrieve", "ask"])
-_ENDS_WORK = frozenset(["cancel", "stop", "kill", "abort", "terminate", "end", "close", "interrupt", "reject", "decline", "deny"])
-_ENDED = frozenset(["cancelled", "canceled", "aborted", "rejected", "terminated", "stopped", "killed", "denied", "declined"])
+_ENDS_WORK = frozenset(
+    ["cancel", "stop", "kill", "abort", "terminate", "end", "close", "interrupt", "reject", "decline", "deny"]
+)
+_ENDED = frozenset(
+    ["cancelled", "canceled", "aborted", "rejected", "terminated", "stopped", "killed", "denied", "declined"]
+)
 """Words of success for tools that end something."""
 _ENDED_LINE = re.compile(rf"(?:[\w'\"-]+ ){{1,6}}(?:{'|'.join(sorted(_ENDED))})\b(?! by\b)", re.IGNORECASE)
 _BAD_CODE = re.compile(
-    r"invalid|error|not[_-]?found|denied|unauthori|forbidden|fail|time-?_?out|exceeded|missing|bad[_-]|unknown|unsupported|conflict"
+    r"invalid|error|not[_-]?found|denied|unauthori|forbidden|fail|time-?_?out|exceeded|missing|bad[_-]|unknown"
+    r"|unsupported|conflict"
     r"|expired|required|exception|unavailable",
     re.IGNORECASE,
 )
-_BARE_REPORT = frozenset(["message", "detail", "details", "code", "documentationurl", "statuscode", "requestid", "traceid", "path", "title"])
+_BARE_REPORT = frozenset(
+    ["message", "detail", "details", "code", "documentationurl", "statuscode", "requestid", "traceid", "path", "title"]
+)
 """Fields of an object that is nothing but a service's report."""
 
 Use = Literal["reads", "runs", ""]
@@ -293,7 +325,7 @@ def tool_verdict(text: str, call: Mapping[str, Any] | None = None) -> Verdict:
     bare = text.strip()
     use, command = _use_of(call)
     if is_empty(bare):
-        return "worked" if use == "runs" and _is_silent(command) else "open"
+        return "worked" if command and _is_silent(command) else "open"
     if use == "reads" and not command and _searches(call) and is_without_hit(bare):
         return "open"
     if tool_failed(text, call):
@@ -354,7 +386,11 @@ def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
         found_nothing = code == 1 and _answers_by_code(command)
         return tests or (code != 0 and not found_nothing)
     short = len(lines) <= _SHORT_LINES and len(text) <= _SHORT
-    if (short or use != "reads") and _reports_failure(lines[0]) and not (use == "reads" and command and _is_of_text(lines[0], command)):
+    if (
+        (short or use != "reads")
+        and _reports_failure(lines[0])
+        and not (use == "reads" and command and _is_of_text(lines[0], command))
+    ):
         return True
     if short and _says_failure(lines[0], call, use):
         return True
@@ -477,9 +513,21 @@ def _says_failure(line: str, call: Mapping[str, Any] | None, use: Use) -> bool:
 
 
 def _is_of_text(line: str, command: str) -> bool:
-    """True if a line is one of the text that a command shows: a command that fails says its own name, or its harness's."""
+    """True if a line is one of the text that a command shows: one that fails says its own name, or its harness's."""
     names = [part.split()[0].rsplit("/", 1)[-1] for part in _SEPARATORS.split(command) if part.strip()]
-    own = (*names, "bash", "sh", "zsh", "command", "tool", "execution", "exec", "failed to", "error executing", "error running")
+    own = (
+        *names,
+        "bash",
+        "sh",
+        "zsh",
+        "command",
+        "tool",
+        "execution",
+        "exec",
+        "failed to",
+        "error executing",
+        "error running",
+    )
     return not _DECORATION.sub("", line).lower().startswith(tuple(name.lower() for name in own))
 
 

@@ -293,6 +293,13 @@ def _read_sentence(sentence: str, heard: Heard, before: Sequence[tuple[Meaning, 
             return _joined([*found, (meaning, rest)])
         found.append((meaning, head))
         rest = rest_after
+    head, after = _first_clause(rest)
+    if (
+        after
+        and phrases.BETTER.search(_plain(head))
+        and _reaction(after, heard.after(found), doubted=doubted()) == "blame"
+    ):
+        return _joined([*found, ("blame", rest)])
     parted = reservation.SPLIT.split(rest, maxsplit=1)
     if _meaning(parted[0], heard.after(found), doubted=doubted()) != "praise":
         parted = [rest]

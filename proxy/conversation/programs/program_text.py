@@ -27,9 +27,13 @@ _SAID = frozenset([
     "query", "message", "request", "input", "prompt", "question", "feedback", "comment", "reply", "utterance",
     "instruction", "text", "words", "answer", "turn",
 ])  # fmt: skip
-_OWNER = frozenset(["user", "human", "customer", "client", "player", "sender", "new", "latest", "current", "incoming", "chat"])
+_OWNER = frozenset(
+    ["user", "human", "customer", "client", "player", "sender", "new", "latest", "current", "incoming", "chat"]
+)
 """A name of an owner and of what was said is that of a block that holds all that the person typed."""
-_WRAPPED_WORDS = frozenset(["task", "query", "question", "request", "prompt", "message", "answer", "input", "goal", "comment", "utterance"])
+_WRAPPED_WORDS = frozenset(
+    ["task", "query", "question", "request", "prompt", "message", "answer", "input", "goal", "comment", "utterance"]
+)
 """Names of blocks that may hold it, next to other words."""
 _SINGLE = frozenset([
     "context", "instructions", "attachments", "attachment", "reminder", "environment", "workspace", "memory",
@@ -118,7 +122,8 @@ _RETRY_WORDS = ("try again", "retry", "recall the function", "valid json", "repe
 _NOTICE = _beginning(
     r"i committed the changes with git hash\b|i (?:have )?\*?(?:added|updated) (?:these|the) \*?files\b",
     r"i updated your \*?files\b|here are summaries of some files present in my git repo\b",
-    r"(?:here is|this is|the following is|below is) (?:a|the) (?:\w+ )?summary of (?:the|our|this|your|a) (?:\w+ ){0,2}"
+    r"(?:here is|this is|the following is|below is) (?:a|the) (?:\w+ )?summary of (?:the|our|this|your"
+    r"|a) (?:\w+ ){0,2}"
     r"(?:conversation|chat|session|discussion|work|history)\b",
     r"another (?:language model|llm|agent|ai) (?:has )?(?:started|began|begun)\b[^\n]{0,80}\bsummary\b",
     r"(?:the )?(?:conversation |chat |message )?history (?:has been|was) (?:summari[sz]ed|condensed|compacted)\b",
@@ -182,7 +187,12 @@ def _without_blocks(text: str) -> str:
     blocks = list(_blocks(text))
     if not blocks:
         return text
-    outside = "".join(text[before:after] for before, after in zip([0, *(block.end for block in blocks)], [block.start for block in blocks] + [len(text)], strict=True))
+    outside = "".join(
+        text[before:after]
+        for before, after in zip(
+            [0, *(block.end for block in blocks)], [block.start for block in blocks] + [len(text)], strict=True
+        )
+    )
     spoken = bool(outside.strip()) and not _MARKUP.search(outside)
     for block in blocks:
         if block.known or (spoken and _is_apart(text, block)):
@@ -212,16 +222,91 @@ class _Block(NamedTuple):
 
 
 _MARKUP = re.compile(
-    r"\b(?:xml|html|svg|jsx|css|tags?|markup|elements?|attributes?|parse|parses|valid|convert|snippet|component|config\w*|node|page|bold|code"
+    r"\b(?:xml|html|svg|jsx|css|tags?|markup|elements?|attributes?|parse|parses|valid|convert|snippet|component"
+    r"|config\w*|node|page|bold|code"
     r"|this|here)\b|[;{}]",
     re.IGNORECASE,
 )
 """Someone speaks of markup."""
 _HTML = frozenset(
-    "a abbr article aside audio b blockquote body br button canvas caption code col dd details div dl dt em fieldset figure footer"
-    " form h1 h2 h3 h4 h5 h6 head header hr html i iframe img input label legend li link main meta nav ol option p path pre script"
-    " section select small span strong style sub summary sup svg table tbody td template textarea tfoot th thead title tr ul var"
-    " video think thinking".split()
+    [
+        "a",
+        "abbr",
+        "article",
+        "aside",
+        "audio",
+        "b",
+        "blockquote",
+        "body",
+        "br",
+        "button",
+        "canvas",
+        "caption",
+        "code",
+        "col",
+        "dd",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "em",
+        "fieldset",
+        "figure",
+        "footer",
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "head",
+        "header",
+        "hr",
+        "html",
+        "i",
+        "iframe",
+        "img",
+        "input",
+        "label",
+        "legend",
+        "li",
+        "link",
+        "main",
+        "meta",
+        "nav",
+        "ol",
+        "option",
+        "p",
+        "path",
+        "pre",
+        "script",
+        "section",
+        "select",
+        "small",
+        "span",
+        "strong",
+        "style",
+        "sub",
+        "summary",
+        "sup",
+        "svg",
+        "table",
+        "tbody",
+        "td",
+        "template",
+        "textarea",
+        "tfoot",
+        "th",
+        "thead",
+        "title",
+        "tr",
+        "ul",
+        "var",
+        "video",
+        "think",
+        "thinking",
+    ]
 )
 
 

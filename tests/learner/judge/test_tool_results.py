@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from openclaw_rl.learner.judge.tool_results import next_state_verdict, tool_failed
+from openclaw_rl.learner.judge.tool_results import next_state_verdict, tool_failed, tool_verdict
 from openclaw_rl.shared.records import NextState, ToolResult
 from tests.learner.things import turn
 
@@ -262,3 +262,40 @@ def test_results_of_parallel_calls_are_read_one_by_one() -> None:
     assert failed(("call_a", LOG, None), ("call_b", LOG, None))
     assert failed(("call_a", "fine", None), ("call_b", "fine", True)), "the client's own mark"
     assert not failed(("call_a", "fine", None), ("call_b", LOG, False))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cancel_task", "Task cancelled"),
+        ("cancel_order", '{"status": "cancelled", "order": 7}'),
+        ("kill_process", "Process 7 terminated."),
+    ],
+)
+def test_what_a_tool_was_to_end_is_no_failure_of_it(name: str, text: str) -> None:
+    assert tool_verdict(text, called(name)) == "worked"
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"), [("mkdir a && mv b a", "worked"), ("echo 1 > a", "worked"), ("./install.sh", "open")]
+)
+def test_silence_is_the_success_of_commands_that_print_nothing(command: str, verdict: str) -> None:
+    for text in ("", "(no output)"):
+        assert tool_verdict(text, called("bash", command=command)) == verdict
+
+
+def test_a_command_that_was_written_as_text_is_read_with_its_result() -> None:
+    answer = {"role": "assistant", "content": "I look.\n\n```bash\ngrep -rn old src\n```"}
+    made = msgspec.structs.replace(turn(1), answer=answer)
+    state = NextState(turn_id=made.turn_id, role="environment", text="<returncode>1</returncode>\n<output>\n</output>")
+    assert next_state_verdict(made, state) == "open"
+
+
+def test_one_success_of_parallel_calls_is_enough() -> None:
+    calls = [{"id": "a", "name": "find", "arguments": {}}, {"id": "b", "name": "save", "arguments": {}}]
+    made = msgspec.structs.replace(turn(1), answer={"role": "assistant", "content": "", "tool_calls": calls})
+    results = [ToolResult(0, "a", None), ToolResult(len("No hits.\n\n"), "b", None)]
+    state = NextState(turn_id=made.turn_id, role="tool", text="No hits.\n\nSaved.", results=results)
+    assert next_state_verdict(made, state) == "worked"
+    none = NextState(turn_id=made.turn_id, role="tool", text="No hits.\n\n[]", results=results)
+    assert next_state_verdict(made, none) == "open"

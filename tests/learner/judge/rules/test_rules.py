@@ -439,6 +439,18 @@ def test_a_request_about_the_conversation_says_nothing_about_the_answer(text: st
 @pytest.mark.parametrize(
     "text",
     [
+        "Summarize our chat better, you missed the point.",
+        "Summarize our chat again, you forgot the price.",
+        "Write it again, that is wrong.",
+    ],
+)
+def test_blame_behind_an_order_to_do_better_is_about_the_answer(text: str) -> None:
+    assert read_message(text, answer="Five apples.").score == -1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "Please keep this conversation short and simple.",
         "Make the summary of this conversation shorter.",
         "Make your summary of our discussion more detailed.",
