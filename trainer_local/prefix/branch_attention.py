@@ -166,7 +166,9 @@ class FlexFailure:
 def _give_up(error: Exception) -> None:
     if not FlexFailure.reason:
         FlexFailure.reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        log.warning("FlexAttention cannot be used, so shared prefixes are copied for each branch: %s", FlexFailure.reason)
+        log.warning(
+            "FlexAttention cannot be used, so shared prefixes are copied for each branch: %s", FlexFailure.reason
+        )
     usable.cache_clear()
 
 
