@@ -31,8 +31,8 @@ GROWTH = 4
 """In so many failures the layers that recompute grow from none to all."""
 
 _ALLOCATIONS = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
-"""In messages of torch (2.14), of CUDA's libraries and of Triton about failed allocations that have no type of their own:
-those that do not go through torch's allocator for CUDA.
+"""In messages of torch (2.14), of CUDA's libraries and of Triton about failed allocations that have no type of their
+own: those that do not go through torch's allocator for CUDA.
 """
 
 
