@@ -135,6 +135,29 @@ def ready_signal(connection: Connection) -> bool:
     return connection.value(query) is not None
 
 
+def accepted_attempts(
+    connection: Connection, turn_ids: Sequence[str], score: float, limit: int
+) -> dict[str, list[str]]:
+    """For each of these turns that has any: other main turns with the same prompt, or with its answer as their parent,
+    whose newest judgement has at least this score, newest first. Only the last `limit` judgements are looked at.
+    """
+    accepted = connection.execute(
+        "SELECT turn_id, prompt_digest, parent_turn_id FROM judgements JOIN turns ON turns.id = turn WHERE score >= ?1 "
+        "AND kind = 'main' AND status = 'complete' "
+        "AND judgements.id > (SELECT coalesce(max(id), 0) FROM judgements) - ?2 "
+        "AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE "
+        "later.turn = turns.id AND later.id > judgements.id) ORDER BY judgements.id DESC",
+        (score, limit),
+    ).fetchall()
+    found: dict[str, list[str]] = {}
+    for turn_id in turn_ids if accepted else ():
+        prompt = connection.value("SELECT prompt_digest FROM turns WHERE turn_id = ?", turn_id)
+        same = [one for one, digest, parent in accepted if one != turn_id and (digest == prompt or parent == turn_id)]
+        if same:
+            found[turn_id] = same
+    return found
+
+
 def reactions(
     connection: Connection, turn_ids: Sequence[str], limit: int
 ) -> tuple[list[TurnReaction], list[TurnReaction]]:
