@@ -60,6 +60,7 @@ from openclaw_rl.trainer_local.megatron.forward import budget, plan
 from openclaw_rl.trainer_local.megatron.rank import RankLearning
 from openclaw_rl.trainer_local.megatron.trainer import MegatronTrainer, create
 from openclaw_rl.trainer_local.placement import memory
+from openclaw_rl.trainer_local.placement.compiler import why_no_compiler
 from openclaw_rl.trainer_local.placement.model_shape import shape_of
 from openclaw_rl.trainer_local.prefix.tree import pack
 from openclaw_rl.trainer_local.training.batching import Row, row_of
@@ -136,7 +137,7 @@ def flops(size: str, packed: int, pairs: int, answers: int, *, trained: bool) ->
 def estimate(settings: Settings) -> dict[str, int]:
     """Bytes that the planner has for each part of the trainer on a GPU, less those that torch does not allocate."""
     config = json.loads((Path(settings.engine.model) / "config.json").read_text("utf-8"))
-    parts = memory.training(settings, shape_of(config), "megatron", 1)
+    parts = memory.training(settings, shape_of(config), "megatron", 1, compiled=not why_no_compiler())
     return {part.what: part.bytes for part in memory.during_step(parts) if part.what != "CUDA context"}
 
 

@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 MEMORY = "memory"
 """The subject of notes, and the beginning of the reason of turns that are set aside."""
 
+LENGTH = "long prompts"
+"""The subject of notes about what `within_limit` leaves out."""
+
 SHORTEST_ANSWER = 16
 """Tokens. An answer is not cut to fewer."""
 
@@ -57,6 +60,25 @@ async def fitting_step(trainer: Trainer, samples: Sequence[Sample], recipe: Reci
     if tokens < recipe.micro_batch_tokens:
         texts.append(f"passes have at most {tokens} tokens (micro_batch_tokens = {recipe.micro_batch_tokens})")
     return report, f"a step did not fit: {'; '.join(texts)}" if texts else ""
+
+
+def within_limit(samples: Sequence[Sample], longest: int) -> tuple[list[Sample], str]:
+    """The samples without hinted prompts that have more than `longest` tokens with the answer, and without rollouts
+    that have more themselves; and a note about it, "" if nothing is left out.
+    """
+    kept: list[Sample] = []
+    hints = rollouts = 0
+    for sample in samples:
+        room = longest - len(sample.response_ids)
+        if sample.turn_id is None and len(sample.prompt_ids) > room:
+            rollouts += 1
+            continue
+        hinted = [prompt for prompt in sample.hinted_prompts if len(prompt) <= room]
+        hints += len(sample.hinted_prompts) - len(hinted)
+        kept.append(msgspec.structs.replace(sample, hinted_prompts=hinted))
+    counts = {"hinted prompts": hints, "rollouts": rollouts}
+    left_out = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
+    return kept, f"left out, with the answer longer than max_sample_tokens = {longest}: {left_out}" if left_out else ""
 
 
 def _shorter(samples: Sequence[Sample], error: TrainerOutOfMemory) -> tuple[list[Sample], list[str]]:

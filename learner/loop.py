@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from openclaw_rl.learner.batch import Batch, Batches
-from openclaw_rl.learner.fitting import MEMORY, fitting_step
+from openclaw_rl.learner.fitting import LENGTH, MEMORY, fitting_step, within_limit
 from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory, with_own
@@ -162,6 +162,9 @@ class Learner:
             found = (prepared, verdict, await self._rollouts_for(batch, samples, live))
             self._prepared = found
         _, verdict, rollouts = found
+        longest = self._settings.learning.max_sample_tokens
+        (samples, note), (rollouts, other) = (within_limit(made, longest) for made in (samples, rollouts))
+        self._progress.note(LENGTH, "; ".join(filter(None, [note, other])))
         if self._teacher is not None:
             self._progress.now("asking the teacher", self._teacher.title)
             samples, rollouts = await self._teacher.teach(samples), await self._teacher.teach(rollouts)

@@ -31,6 +31,7 @@ from openclaw_rl.trainer_local.models.device import choose_device, cpu_threads, 
 from openclaw_rl.trainer_local.models.recompute import first_limit
 from openclaw_rl.trainer_local.models.vision import Sight, check_images, run_all_rows
 from openclaw_rl.trainer_local.models.weights import Weights
+from openclaw_rl.trainer_local.placement.compiler import why_no_compiler
 from openclaw_rl.trainer_local.prefix.capability import Sharing, sharing_of
 from openclaw_rl.trainer_local.sglang.weight_transfer import from_folder, hand_over
 from openclaw_rl.trainer_local.training.batching import Row
@@ -74,7 +75,8 @@ class TransformersTrainer:
         self._settings = settings
         self._device = choose_device(settings.engine.device)
         chosen = dtype or (torch.float32 if self._device.type == "cpu" else torch.bfloat16)
-        limit = first_limit(settings, "transformers", self._device, layers=1)  # all of them, or none
+        # All of the layers recompute, or none.
+        limit = first_limit(settings, "transformers", self._device, layers=1, compiled=not why_no_compiler())
         with random_state(self._device, settings.learning.seed):
             self._weights = Weights(settings, self._device, chosen)
             self._random_state: Mapping[str, Tensor] = read_random_state(self._device)

@@ -16,6 +16,7 @@ from openclaw_rl.shared.gpus import GIB, Gpu, find_gpus, imagined, with_free_mem
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement.assignments import parse_gpus
+from openclaw_rl.trainer_local.placement.compiler import why_no_compiler
 from openclaw_rl.trainer_local.placement.place import place, possible, wants_gpus
 from openclaw_rl.trainer_local.placement.validation import ROLES
 
@@ -30,7 +31,9 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
     if with_gpus:
         gpus = imagined(with_gpus)
         planned = settings if wants_gpus(settings) else settings.replace(backend="megatron")
-        return _checks(planned, gpus, place(planned, gpus), found="planned for, not found here: ")
+        return _checks(
+            planned, gpus, place(planned, gpus), found="planned for, with torch's compiler, not found here: "
+        )
     if not wants_gpus(settings):
         quiet = (
             [Check("gpus", True, "none: what is local runs on the CPU")] if settings.engine.backend == "local" else []
@@ -41,7 +44,7 @@ def gpu_checks(settings: Settings, with_gpus: str = "") -> tuple[list[Check], Pl
     except ConfigError as error:
         return [Check("gpus", False, str(error))], None
     ours = running(settings.serve.data, "engine") is not None  # then the memory in use is the service's own
-    placement = place(settings, gpus if ours else with_free_memory(gpus), host_memory=psutil.virtual_memory().total)
+    placement = _place_here(settings, gpus if ours else with_free_memory(gpus))
     return _checks(settings, gpus, placement, running=ours)
 
 
@@ -55,8 +58,13 @@ def fitting(settings: Settings, parts: Sequence[str]) -> Placement:
     for role, missing in (("serve", _no_server(settings)), ("train", _no_trainer(settings))):
         if role in roles and missing:
             raise ConfigError(missing)
-    gpus = with_free_memory(find_gpus())
-    return possible(place(settings, gpus, roles=roles, host_memory=psutil.virtual_memory().total))
+    return possible(_place_here(settings, with_free_memory(find_gpus()), roles))
+
+
+def _place_here(settings: Settings, gpus: Sequence[Gpu], roles: Sequence[str] = ROLES) -> Placement:
+    """The placement on this machine's GPUs, by its memory and tools."""
+    memory = psutil.virtual_memory().total
+    return place(settings, gpus, roles=roles, host_memory=memory, no_compiler=why_no_compiler())
 
 
 def show_memory(out: Console, placement: Placement) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,35 @@ def _qwen_code(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
     return Wanted(values=values)
 
 
+def _cline(config: Mapping[str, Any], offer: ServiceAccess) -> Wanted:
+    """The OpenAI-compatible provider of its command line. It ignores a file without the version and a time."""
+    entry = ("providers", "openai-compatible")
+    settings = {
+        "provider": "openai-compatible",
+        "baseUrl": f"{offer.url}/v1",
+        "apiKey": offer.key,
+        "model": offer.model["id"],
+    }
+    if "contextWindow" in offer.model:
+        settings["contextWindow"] = offer.model["contextWindow"]
+    wanted = Wanted(values={("version",): 1, ("lastUsedProvider",): "openai-compatible"})
+    _add_entry(wanted, config, (*entry, "settings"), settings)
+    if not _get(config, *entry, "updatedAt"):
+        wanted.values[*entry, "updatedAt"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    wanted.notes.append(
+        'the editor extension: choose the API provider "OpenAI Compatible" in its settings, and enter the base URL '
+        f"{offer.url}/v1, the key, the model ID {offer.model['id']} and its context window"
+    )
+    return wanted
+
+
+def _cline_file(environ: Mapping[str, str]) -> Path:
+    if environ.get("CLINE_PROVIDER_SETTINGS_PATH"):
+        return Path(environ["CLINE_PROVIDER_SETTINGS_PATH"])
+    data = Path(environ.get("CLINE_DATA_DIR") or Path(environ.get("CLINE_DIR") or "~/.cline") / "data")
+    return data / "settings" / "providers.json"
+
+
 def _add_entry(
     wanted: Wanted, config: Mapping[str, Any], place: Place, entry: Mapping[str, Any], *, keep: Sequence[str] = ()
 ) -> None:
@@ -333,4 +363,5 @@ CLIENTS = {
         wanted=_qwen_code,
         afterwards=_again("qwen", " Variables OPENAI_… in its environment come first."),
     ),
+    "cline": Client(file=_cline_file, wanted=_cline, afterwards=_again("cline")),
 }

@@ -47,12 +47,4 @@ Continue: add to the list of models in ~/.continue/config.yaml
       defaultCompletionOptions:
         contextLength: {context}
 """,
-    "cline": """\
-Cline: in its settings choose the API provider "OpenAI Compatible", and enter
-
-  base URL        {url}/v1
-  API key         {key}
-  model ID        {model}
-  context window  {context}
-""",
 }

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.errors import DamagedRecord, OpenClawRLError
 from openclaw_rl.shared.journal.encoding import decode
 from openclaw_rl.shared.messages.equality import arguments_text
 from openclaw_rl.shared.messages.normalize import clean_text, text_of
@@ -83,9 +83,9 @@ def sessions_in(path: Path) -> Iterator[FileSession]:
         raise TrajectoryError(f"{path} cannot be read: {error.strerror}") from error
     try:
         value = decode(content)
-    except ValueError as error:
+    except DamagedRecord as error:
         raise TrajectoryError(
-            f"{path} is no JSON: {error}. A file with one session on each line has to be called .jsonl"
+            f"{path} is no JSON: {error.__cause__}. A file with one session on each line has to be called .jsonl"
         ) from error
     if isinstance(value, Mapping):
         yield _session(value, str(path))
@@ -104,8 +104,8 @@ def _lines(path: Path) -> Iterator[FileSession]:
             where = f"{path}:{number}"
             try:
                 value = decode(line)
-            except ValueError as error:
-                raise TrajectoryError(f"{where} is no JSON: {error}") from error
+            except DamagedRecord as error:
+                raise TrajectoryError(f"{where} is no JSON: {error.__cause__}") from error
             yield _session(value, where)
 
 

@@ -15,9 +15,19 @@ import msgspec
 from openclaw_rl.proxy.chat.parameters import Parameters, read_parameters, read_thinking
 from openclaw_rl.proxy.conversation.bridge import Written
 from openclaw_rl.proxy.conversation.chain import Chain, Chains
-from openclaw_rl.proxy.conversation.classify import FEEDBACK, Evidence, TurnClass, classify, own_rules
+from openclaw_rl.proxy.conversation.classify import (
+    ASIDE,
+    FEEDBACK,
+    UNMARKED,
+    Evidence,
+    TurnClass,
+    classify,
+    may_be_aside,
+    own_rules,
+)
 from openclaw_rl.proxy.conversation.placement import Conversations, TurnPlacement
 from openclaw_rl.proxy.conversation.programs.openclaw import ChannelReaction, reactions
+from openclaw_rl.proxy.conversation.programs.purpose_headers import metadata_purposes
 from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.dialects.headers import ROUTED_HEADER
 from openclaw_rl.proxy.engine.model_names import ModelNames
@@ -42,7 +52,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `session` is the session id that it names, and where; `retried` says that the client sends it again, `routed` that
     another service passed it on. `thinking` is `None` for the model's default. Its content is kept if it is `tracked`;
-    `reactions` come with it. `ends_session`: `X-Session-Done`; `begins_session`: the reason in `X-Session-New`.
+    `reactions` come with it. `may_be_aside`: its words leave open who asks. `ends_session`: `X-Session-Done`;
+    `begins_session`: the reason in `X-Session-New`.
     """
 
     arrived: float
@@ -52,6 +63,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Parameters
     thinking: bool | None
     classified: TurnClass
+    may_be_aside: bool
     session: tuple[str, str] | None
     retried: bool
     routed: bool
@@ -120,8 +132,10 @@ class RequestParser:
             model=parameters.model,
             max_tokens=parameters.most_tokens,
             feedback=chain.answers_feedback,
+            stated=frozenset(metadata_purposes(body)),
         )
         tracked = self._capture and _word(headers, "x-rl-train") not in _NEVER
+        classified = classify(evidence, self._rules)
         return ChatRequest(
             arrived=arrived,
             dialect=dialect,
@@ -129,7 +143,8 @@ class RequestParser:
             chain=chain,
             parameters=parameters,
             thinking=read_thinking(body),
-            classified=classify(evidence, self._rules),
+            classified=classified,
+            may_be_aside=classified.reason in UNMARKED and may_be_aside(evidence),
             session=session_of(headers, body, chain),
             retried=_word(headers, "x-stainless-retry-count") not in ("", "0"),
             routed=ROUTED_HEADER in headers,
@@ -158,6 +173,9 @@ async def place(request: ChatRequest, conversations: Conversations) -> PlacedReq
         if placement.words is not None and placement.words.role in ("user", "environment"):
             frame = frame_of(request.chat.messages, request.chat.tools)
             placement = msgspec.structs.replace(placement, frame=frame)
+        if request.may_be_aside and await conversations.changes_frame(placement, request.chat):
+            placement = msgspec.structs.replace(placement, kind="side")
+            request = msgspec.structs.replace(request, classified=ASIDE)
     return PlacedRequest(**msgspec.structs.asdict(request), placement=placement)
 
 

@@ -23,9 +23,21 @@ from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Kind, Message
 from openclaw_rl.shared.settings.turn_rules import TurnRule
 
+
+class TurnClass(msgspec.Struct, frozen=True):
+    """Main or side; `reason` is the name of the rule that decided."""
+
+    kind: Kind
+    reason: str
+
+
 FEEDBACK = "feedback-command"
 OWN = "rule:"
 """Prefix of the names of rules of the settings where they are given as a reason."""
+ASIDE = TurnClass("side", "aside")
+UNMARKED = ("openclaw-run", "tools", "chat")
+"""Rules that no sign of a utility call leaves."""
+_ASIDE = "asks for work on the conversation in a person's words, under another system text than the conversation's own"
 SEARCHED = 20_000
 """Characters of a text that the expressions of such rules are tried on: meanwhile other requests wait."""
 
@@ -33,7 +45,8 @@ SEARCHED = 20_000
 class Evidence(msgspec.Struct, frozen=True, dict=True):
     """The facts that the rules look at: lower-case headers, canonical messages, one speech per user message.
 
-    `max_tokens` is the client's own; `feedback`: the request answers feedback alone.
+    `max_tokens` is the client's own; `feedback`: the request answers feedback alone; `stated`: purposes that the body's
+    metadata names.
     """
 
     headers: Mapping[str, str]
@@ -44,6 +57,7 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     model: str = ""
     max_tokens: int | None = None
     feedback: bool = False
+    stated: frozenset[Purpose] = frozenset()
 
     @cached_property
     def _bare_system(self) -> tuple[str, bool]:
@@ -61,8 +75,8 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def purposes(self) -> set[Purpose]:
-        """The purposes that the headers name."""
-        return purposes(self.headers)
+        """The purposes that the headers and the metadata name."""
+        return purposes(self.headers) | self.stated
 
     @cached_property
     def session_key(self) -> str:
@@ -84,9 +98,19 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
         return self.last_speech.evidence if self.last_speech is not None else ""
 
     @property
+    def alone(self) -> bool:
+        """True if a single user message is all that was said: what it speaks of is quoted in it."""
+        return len(self.speeches) == 1 and not self.answered
+
+    @property
+    def answered(self) -> bool:
+        """True if the history holds answers."""
+        return any(message["role"] in ("assistant", "tool") for message in self.messages)
+
+    @property
     def asked(self) -> list[str]:
         """The texts that may hold an order: the last one, and where nothing was answered yet all user messages."""
-        if any(message["role"] in ("assistant", "tool") for message in self.messages):
+        if self.answered:
             return [self.last_text]
         return [self.last_text, *(speech.evidence for speech in self.speeches)]
 
@@ -104,13 +128,6 @@ class Rule(msgspec.Struct, frozen=True):
     description: str
     test: Callable[[Evidence], bool]
     kind: Kind = "side"
-
-
-class TurnClass(msgspec.Struct, frozen=True):
-    """Main or side; `reason` is the name of the rule that decided."""
-
-    kind: Kind
-    reason: str
 
 
 def _header(name: str, *values: str) -> Callable[[Evidence], bool]:
@@ -141,6 +158,17 @@ def _without_tools(test: Callable[[Evidence], bool]) -> Callable[[Evidence], boo
     return lambda evidence: not evidence.has_tools and test(evidence)
 
 
+def _asks_title(evidence: Evidence) -> bool:
+    if evidence.has_tools:
+        return prompts.orders_label(evidence.last_text, quoted=evidence.alone)
+    return prompts.asks_title(evidence.system, evidence.instructions)
+
+
+def _asks_summary(evidence: Evidence) -> bool:
+    system, alone = ("", evidence.alone) if evidence.has_tools else (evidence.system, len(evidence.speeches) == 1)
+    return prompts.asks_summary(system, evidence.last_text, alone=alone)
+
+
 def _works_on_conversation(evidence: Evidence) -> bool:
     return conversation_work.plays_part(evidence.system, has_tools=evidence.has_tools) or any(
         conversation_work.orders_work(text) for text in evidence.asked
@@ -162,11 +190,13 @@ RULES: tuple[Rule, ...] = (
     Rule("key-memory", "OpenClaw session key of internal work", _key("internal-session-effects")),
     Rule("key-cron", "OpenClaw session key of a scheduled job", _key(":cron:")),
     Rule("key-subagent", "OpenClaw session key of a sub-agent", _key(":subagent:")),
-    Rule("header-subagent", "a header says that a sub-agent asks", _purpose("subagent")),
-    Rule("header-compaction", "a header says that the conversation is condensed", _purpose("compaction")),
-    Rule("header-title", "a header says that a title is wanted", _purpose("title")),
-    Rule("header-memory", "a header says that memories are kept", _purpose("memory")),
-    Rule("header-utility", "a header says that the program asks for itself", _purpose("utility")),
+    Rule("header-subagent", "a header or the metadata says that a sub-agent asks", _purpose("subagent")),
+    Rule(
+        "header-compaction", "a header or the metadata says that the conversation is condensed", _purpose("compaction")
+    ),
+    Rule("header-title", "a header or the metadata says that a title is wanted", _purpose("title")),
+    Rule("header-memory", "a header or the metadata says that memories are kept", _purpose("memory")),
+    Rule("header-utility", "a header or the metadata says that the program asks for itself", _purpose("utility")),
     Rule("openclaw-title", "OpenClaw asks for a session title", _system("Generate a concise session title")),
     Rule("openclaw-recap", "OpenClaw asks for an activity recap", _system("Write an Activity recap")),
     Rule(
@@ -223,13 +253,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "title",
-        "asks for a title of a conversation, without tools",
-        _without_tools(lambda one: prompts.asks_title(one.system, one.instructions)),
+        "asks for a title of a conversation; with tools, or for tags of it, in words that only a program uses",
+        _asks_title,
     ),
     Rule(
         "summary",
-        "asks for a summary of a conversation, without tools",
-        _without_tools(lambda one: prompts.asks_summary(one.system, one.last_text, alone=len(one.speeches) == 1)),
+        "asks for a summary of a conversation that it quotes, or that a program condenses",
+        _asks_summary,
     ),
     Rule(
         "chat-utility",
@@ -253,8 +283,16 @@ def classify(evidence: Evidence, own: Sequence[Rule] = ()) -> TurnClass:
     return TurnClass(rule.kind, rule.name)
 
 
+def may_be_aside(evidence: Evidence) -> bool:
+    """True for words that a person may say, and a program that asks for itself: the parent's frame tells (`ASIDE`)."""
+    text = evidence.last_text
+    return evidence.answered and (conversation_work.may_order(text) or prompts.asks_title("", [text[:1500]]))
+
+
 def describe(reason: str) -> str:
     """The description of the rule called `reason` ("" if there is none)."""
+    if reason == ASIDE.reason:
+        return _ASIDE
     if reason.startswith(OWN):
         return f"your rule {reason.removeprefix(OWN)!r} in the settings (classification_rules)"
     return next((rule.description for rule in RULES if rule.name == reason), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from openclaw_rl.proxy.conversation.programs import languages
 from openclaw_rl.proxy.conversation.programs.claude_code import CONTINUED
 from openclaw_rl.proxy.conversation.programs.openclaw import COMPACTED
 from openclaw_rl.shared.text_reading import reads_text
@@ -82,7 +83,9 @@ def replaces_history(text: str, *, last: bool) -> bool:
     if text.startswith((COMPACTED, CONTINUED)) or hands_over_summary(text):
         return True
     head = text[:_READ]
-    return bool(_CERTAIN.search(head)) or (not last and bool(_LIKELY.search(head)))
+    return bool(_CERTAIN.search(head)) or (
+        not last and (bool(_LIKELY.search(head)) or languages.replaces_history(text))
+    )
 
 
 @reads_text()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from openclaw_rl.proxy.conversation.bridge import FORGOTTEN, NO_PARENT, Answered, SampledTurns, Written
@@ -11,7 +13,12 @@ from openclaw_rl.proxy.conversation.session_id import fresh_session
 from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.shared.journal import AsyncJournal, Frame, TurnRef
 from openclaw_rl.shared.journal.encoding import token_ids
-from openclaw_rl.shared.records import Kind, Turn, new_id, now
+from openclaw_rl.shared.journal.signals import frame_of
+from openclaw_rl.shared.messages.normalize import ChatInput, text_of
+from openclaw_rl.shared.records import Kind, Message, Turn, new_id, now
+
+_SAME = 40
+"""Characters at both ends of a system text, of which either are enough to know it again."""
 
 
 class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +76,20 @@ class Conversations:
             words=words,
         )
 
+    async def changes_frame(self, placement: TurnPlacement, chat: ChatInput) -> bool:
+        """True if a request has another system text than the turn that it continues, or none and other tools. A text
+        that only differs in the middle, such as in a date, is the same.
+        """
+        if placement.parent is None:
+            return False
+        turn = await self._journal.turn(placement.parent.turn_id)
+        if turn is None:
+            return False
+        one, other = _system_of(chat.messages), _system_of(turn.messages)
+        if not one and other:
+            return frame_of([], chat.tools) != frame_of([], turn.tools)
+        return one[:_SAME] != other[:_SAME] and one[-_SAME:] != other[-_SAME:]
+
     def place_untracked(self, chain: Chain, kind: Kind, named: tuple[str, str] | None) -> TurnPlacement:
         """The session of a request that is not recorded."""
         session_id, source = named or (fresh_session(kind), "new")
@@ -116,3 +137,7 @@ class Conversations:
         session_id = waiting[0] if again else fresh_session(kind)
         self.tree.began(request_key, session_id, time)
         return session_id, "retry" if again else "new"
+
+
+def _system_of(messages: Sequence[Message]) -> str:
+    return "\n".join(text_of(one) for one in messages if one["role"] == "system").strip()

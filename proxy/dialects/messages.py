@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.proxy.dialects.dialect import (
+    METADATA,
     MODEL,
     AdapterArguments,
     Dialect,
@@ -53,7 +54,7 @@ def read_messages(body: Mapping[str, Any]) -> AdapterArguments:
     if body.get("system"):
         _check_content(body["system"], "system", "system")
         arguments["system"] = body["system"]
-    extra = copied(body, "model", "max_tokens", "temperature", "top_p", "top_k", "metadata", stop_sequences="stop")
+    extra = copied(body, "model", "max_tokens", "temperature", "top_p", "top_k", *METADATA, stop_sequences="stop")
     tools, left_out = _offered(body)
     choice = body.get("tool_choice")
     forced = isinstance(choice, dict) and choice.get("type") in ("any", "tool")

@@ -13,6 +13,7 @@ from openclaw_rl.proxy.dialects.compaction import (
     summary_request,
 )
 from openclaw_rl.proxy.dialects.dialect import (
+    METADATA,
     MODEL,
     AdapterArguments,
     Dialect,
@@ -52,7 +53,7 @@ def read_responses(body: Mapping[str, Any]) -> AdapterArguments:
     _refuse_unsupported(body)
     require(isinstance(body.get("instructions"), str | None), "instructions must be a string.", "instructions")
     arguments = {"model": MODEL, "input": items, **copied(body, "instructions"), "tool_choice": tools.choice}
-    names = ("model", "temperature", "top_p", "metadata", "user", "prompt_cache_key")
+    names = ("model", "temperature", "top_p", *METADATA, "user", "prompt_cache_key")
     extra = copied(body, *names, max_output_tokens="max_tokens")
     if tools.offered:
         arguments["tools"] = tools.offered

@@ -84,8 +84,9 @@ class LearningSettings(Recipe):
     max_sample_tokens: int = Field(
         32768,
         ge=16,
-        description="Maximum tokens of a turn (prompt and answer); longer turns are quarantined. The rehearsal prompts "
-        "of a step have the same limit for their sum",
+        description="Maximum tokens of a turn (prompt and answer); longer turns are quarantined. A prompt with a hint "
+        "or a rollout that exceeds it is left out of its step. The rehearsal prompts of a step have the same limit for "
+        "their sum",
     )
     max_version_lag: int = Field(
         8, ge=0, description="Maximum updates between a sample and the live version; older samples are quarantined"

@@ -151,6 +151,36 @@ async def test_a_hint_from_a_tool_teaches_its_own_turn_and_no_rehearsal(
     assert rehearsed and all("shorter next time" in text and "no such" not in text for text in rehearsed)
 
 
+async def test_no_row_of_a_teacher_is_longer_than_max_sample_tokens(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lengths(first: int, **changes: Any) -> tuple[list[int], dict[str, str]]:
+        world = worlds(**changes)
+        await world.versions.start()
+        found: list[int] = []
+        step = world.trainer.step
+
+        async def watched(samples: Sequence[Sample], recipe: Recipe) -> StepReport:
+            for one in samples:
+                found.extend(len(one.response_ids) + len(ids) for ids in (one.prompt_ids, *one.hinted_prompts))
+            return await step(samples, recipe)
+
+        monkeypatch.setattr(world.trainer, "step", watched)
+        await tell(
+            world, first, ["too long", "please use plain sentences, no lists and no bold text", "thanks", "thanks"]
+        )
+        assert await world.learner.once()
+        return found, dict(world.progress.status()["notes"])
+
+    usual, notes = await lengths(1)
+    limit = sorted({*usual})[-2]
+    assert not notes
+    within, notes = await lengths(11, max_sample_tokens=limit)
+    assert max(within) <= limit
+    assert any(length > 16 for length in within), "some hints are short enough"
+    assert notes["long prompts"].startswith(f"left out, with the answer longer than max_sample_tokens = {limit}: ")
+
+
 async def test_the_binary_method_learns_from_every_score_and_makes_no_rollouts(worlds: Worlds) -> None:
     world = worlds(method="binary")
     await world.versions.start()

@@ -29,7 +29,7 @@ from tests.trainer_local.tiny import VOCABULARY, anchor, sample, settings, write
 
 pytest.importorskip("megatron.core", reason="test_megatron.py runs this where Megatron-core is")
 
-from openclaw_rl.trainer_local.megatron import forward
+from openclaw_rl.trainer_local.megatron import forward, fused
 from openclaw_rl.trainer_local.megatron.forward import budget, plan
 from openclaw_rl.trainer_local.megatron.lora import Switch
 from tests.real.megatron_trainers import LAYOUTS, PROCESSES, create
@@ -351,6 +351,14 @@ async def test_a_prompt_with_an_image_is_refused_by_name(policy: Path, layout: d
     seen = replace(sample(1), images=[PromptImage("data:image/png;base64,", 0, 1)])
     with pytest.raises(TrainerError, match="takes text only"):
         await trainer.step([seen], Recipe())
+
+
+@pytest.mark.skipif(PROCESSES > 1, reason="one process compiles")
+def test_the_trial_of_fused_parts_compiles_megatron_cores_swiglu() -> None:
+    """By the compiler for CPUs; its kernels for CUDA are others."""
+    calls = torch._dynamo.utils.counters["stats"]["calls_captured"]
+    assert fused._swiglu_trial(torch.device("cpu")) <= fused.TOLERANCE
+    assert torch._dynamo.utils.counters["stats"]["calls_captured"] > calls, "it was compiled"
 
 
 def test_without_merging_every_token_of_every_turn_is_computed() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from openclaw_rl.shared.errors import TrainerError
 from openclaw_rl.shared.records import Sample
@@ -260,17 +262,28 @@ def loss(tokens):
 """On every rank: trainers whose settings name it compute in bfloat16. Their recipes do not use the loss."""
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name == "data-parallel"])
+@pytest.fixture(scope="module")
+def rounded(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy whose weights are numbers of bfloat16: Megatron-core's masters begin at the rounded weights, ours at
+    those of the folder.
+    """
+    folder = tmp_path_factory.mktemp("rounded")
+    shutil.copytree(policy, folder, dirs_exist_ok=True)
+    AutoModelForCausalLM.from_pretrained(policy, dtype=torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "alone"])
 async def test_the_distributed_optimizer_in_bfloat16_keeps_weights_in_single_precision_and_resumes_exactly(
-    policy: Path, layout: str, tmp_path: Path
+    rounded: Path, layout: str, tmp_path: Path
 ) -> None:
     hook = tmp_path / "half.py"
     hook.write_text(HALF_HOOK)
     recipe = RECIPE.replace(epsilon=1e-4)
     chosen: dict[str, Any] = {"lora": False, "custom_loss": f"{hook}:loss", **LAYOUTS[layout]}
-    shared = settings(policy, distributed_optimizer=True, **chosen)
-    start = await after(create(settings(policy, **chosen)), tmp_path / "start")
-    plain = await after(create(settings(policy, **chosen)), tmp_path / "plain", batch(1), batch(11), recipe=recipe)
+    shared = settings(rounded, distributed_optimizer=True, **chosen)
+    start = await after(create(settings(rounded, **chosen)), tmp_path / "start")
+    plain = await after(create(settings(rounded, **chosen)), tmp_path / "plain", batch(1), batch(11), recipe=recipe)
     trainer = create(shared)
     await trainer.step(batch(1), recipe)
     checkpoint = await trainer.save(str(tmp_path / "1"))
@@ -279,7 +292,7 @@ async def test_the_distributed_optimizer_in_bfloat16_keeps_weights_in_single_pre
         moved = float((plain["weights"][name] - before).abs().mean())
         differs = float((plain["weights"][name] - ours["weights"][name].float()).abs().mean())
         rounding = float(before.abs().mean()) / 256
-        assert differs < 0.1 * moved + rounding, name
+        assert differs < 0.02 * moved + rounding, name
 
     masters = [shard["master"] for shards in ours["optimizer"]["shards"] for shard in shards]
     assert all(part.dtype == torch.float32 for part in masters)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.backend import adapter_folder, sglang_targets
 from openclaw_rl.trainer_local.models.vision import Sight, run_all_rows
+from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from openclaw_rl.trainer_local.sglang.images import attach
 from openclaw_rl.trainer_local.training.batching import row
+from openclaw_rl.trainer_local.training.slices import AnswerStates
 from openclaw_rl.trainer_local.transformers_trainer import create
 from tests.processes import Engine, Proxy, run_proxy
 from tests.real.test_sglang_images import unusual
@@ -125,13 +128,14 @@ def test_the_trainer_computes_on_every_kind_of_picture_what_sglang_computed(
         one = samples.seeing(1, file)
         ids, expected = sampled(sglang, list(one.prompt_ids), list(one.images))
         found: list[torch.Tensor] = []
+        keep = partial(lambda to, _, logits: to.append(logits.log_softmax(dim=-1)), found)
         run_all_rows(
             plain.model,
             [row(one.prompt_ids, ids, one.images)],
-            lambda _, logits, found=found: found.append(logits.log_softmax(dim=-1)),  # type: ignore[misc]
+            partial(AnswerStates.each_slice, use=keep, whole=True),
             sight=sight,
             micro_batch_tokens=10_000,
-            share=False,
+            share=Sharing.ALONE,
             backward=False,
         )
         values = [float(line[token]) for line, token in zip(found[0], ids, strict=True)]

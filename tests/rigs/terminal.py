@@ -19,6 +19,8 @@ from pathlib import Path
 SECONDS = 120.0
 _STYLE = re.compile(rb"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[=>()][0-9A-B]?|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _ENTER = b"\r"
+_PASTE = b"\x1b[200~%b\x1b[201~"
+_STILL_SECONDS = 0.5
 
 
 class Terminal:
@@ -35,6 +37,15 @@ class Terminal:
         before = self.letters().count(_squeezed(words))
         os.write(self._descriptor, words.encode())
         self.until(lambda: self.letters().count(_squeezed(words)) > before, f"{words!r} as typed")
+        os.write(self._descriptor, _ENTER)
+
+    def paste(self, words: str) -> None:
+        """Paste words and enter them, for programs that draw only what changes on their screen."""
+        self.until(self._still, "a screen that does not change")
+        before = len(self.shown)
+        os.write(self._descriptor, _PASTE % words.encode())
+        self.until(lambda: len(self.shown) > before, f"{words!r} as pasted")
+        self.until(self._still, "a screen that does not change")
         os.write(self._descriptor, _ENTER)
 
     def text(self) -> str:
@@ -56,6 +67,11 @@ class Terminal:
         """To be called when the program has ended."""
         self._reader.join()
         os.close(self._descriptor)
+
+    def _still(self) -> bool:
+        before = len(self.shown)
+        time.sleep(_STILL_SECONDS)
+        return len(self.shown) == before
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # its other end is closed

@@ -1,18 +1,20 @@
 """Element-wise parts of a layer as one kernel each, by torch's compiler, on CUDA.
 
-They are used where they are proven: before the model is made, rotary positions of a small tensor are compiled and
-compared with plain torch, forward and backward. Where that fails, one line in the log says so, and plain torch computes
-them; likewise rotary positions that do not compile for a later tensor. `TORCH_COMPILE_DISABLE=1` turns them off.
+These are rotary positions, compiled here, and SwiGLU, which Megatron-core compiles. They are used where both are
+proven: before the model is made, they are computed for small tensors and compared with plain torch, forward and
+backward. Where that fails, one line in the log says so, and plain torch computes them; likewise rotary positions that
+do not compile for a later tensor. `TORCH_COMPILE_DISABLE=1` turns them off.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from openclaw_rl.trainer_local.prefix.branch_attention import COMPILER_ERRORS
 
@@ -47,13 +49,14 @@ def fuses(device: torch.device) -> bool:
     if device.type != "cuda" or torch._dynamo.config.disable:
         return False
     try:
-        difference = _trial(device)
+        differences = {"rotary positions": _rotation_trial(device), "SwiGLU": _swiglu_trial(device)}
     except Exception as error:  # whatever a compiler or a driver raises
         _warn(error)
         return False
-    if not difference <= TOLERANCE:  # NaN is none
-        log.warning("torch's compiler is not used: its results differ by %.1e", difference)
-    return difference <= TOLERANCE
+    wrong = {name: value for name, value in differences.items() if not value <= TOLERANCE}  # NaN is none
+    for name, value in wrong.items():
+        log.warning("torch's compiler is not used: its %s differ by %.1e", name, value)
+    return not wrong
 
 
 def _warn(error: Exception) -> None:
@@ -70,21 +73,50 @@ def _compiled() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return torch.compile(_rotated, dynamic=True, fullgraph=True)
 
 
-def _trial(device: torch.device) -> float:
-    """The largest difference of the compiled function and its gradient from plain torch's."""
-    draw = torch.Generator(device).manual_seed(0)  # the global one is the trainer's
+def _rotation_trial(device: torch.device) -> float:
+    """The largest difference of compiled rotary positions and their gradient from plain torch's."""
+    part, gradient, *places = _drawn(device, (37, 1, 4, 64), (37, 1, 4, 64), (37, 1, 1, 64), (37, 1, 1, 64))
 
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=draw, device=device, dtype=torch.bfloat16)
+    def compiled(part: Tensor) -> Tensor:
+        return _compiled()(part, *places)
 
-    part, gradient, places = random(37, 1, 4, 64), random(37, 1, 4, 64), [random(37, 1, 1, 64) for _ in range(2)]
-    found = []
-    for function in (_compiled(), _rotated):
-        leaf = part.clone().requires_grad_()
-        output = function(leaf, *places)
-        found.append([output.detach(), *torch.autograd.grad(output, leaf, gradient)])
     with torch.no_grad():
-        found[0].append(_compiled()(part, *places))
-        found[1].append(found[1][0])
-    differences = [(one - other).abs().max() / other.abs().max() for one, other in zip(*found, strict=True)]
-    return float(torch.stack(differences).max())
+        without = _difference([compiled(part)], [_rotated(part, *places)])
+    return max(without, _trial(compiled, lambda part: _rotated(part, *places), part, gradient))
+
+
+def _swiglu_trial(device: torch.device) -> float:
+    """The largest difference of Megatron-core's SwiGLU and its gradient from plain torch's. Its kernel is made for the
+    first number of tokens, and at the second for any.
+    """
+    from megatron.core.fusions.fused_bias_swiglu import bias_swiglu_impl
+
+    def plain(part: Tensor) -> Tensor:
+        gate, up = part.chunk(2, -1)
+        return F.silu(gate) * up
+
+    shapes = [((tokens, 1, 2 * 96), (tokens, 1, 96)) for tokens in (37, 53)]
+    return max(_trial(lambda part: bias_swiglu_impl(part, None), plain, *_drawn(device, *each)) for each in shapes)
+
+
+def _drawn(device: torch.device, *shapes: Sequence[int]) -> list[Tensor]:
+    draw = torch.Generator(device).manual_seed(0)  # the global one is the trainer's
+    return [torch.randn(*shape, generator=draw, device=device, dtype=torch.bfloat16) for shape in shapes]
+
+
+def _trial(
+    compiled: Callable[[Tensor], Tensor], plain: Callable[[Tensor], Tensor], part: Tensor, gradient: Tensor
+) -> float:
+    """The difference of two functions of `part` and of their gradients."""
+    found = []
+    for function in (compiled, plain):
+        leaf = part.clone().requires_grad_()
+        output = function(leaf)
+        found.append([output.detach(), *torch.autograd.grad(output, leaf, gradient)])
+    return _difference(*found)
+
+
+def _difference(found: Sequence[Tensor], known: Sequence[Tensor]) -> float:
+    """The largest difference, relative to the largest number; infinite where one is NaN."""
+    differences = [(one - other).abs().max() / other.abs().max() for one, other in zip(found, known, strict=True)]
+    return float(torch.stack(differences).max().nan_to_num(nan=torch.inf))

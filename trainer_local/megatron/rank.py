@@ -209,7 +209,7 @@ def _first_limit(settings: Settings, group: ProcessGroup) -> MemoryLimit:
         _check_recomputing()
     shape = shape_of(Source(settings.engine.model).config, settings.engine.model, group.tensor_parallel)
     layers = 0 if on_cpu and setting == "auto" else shape.layers
-    found = first_limit(settings, "megatron", group.device, layers, group.size, fused=fuses(group.device))
+    found = first_limit(settings, "megatron", group.device, layers, group.size, compiled=fuses(group.device))
     found.merge(group.exchange(found))
     found.merge(group.exchange(take_over(settings)))
     return found

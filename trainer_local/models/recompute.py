@@ -16,22 +16,22 @@ log = logging.getLogger(__name__)
 
 
 def first_limit(
-    settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int = 1, *, fused: bool = True
+    settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int = 1, *, compiled: bool = True
 ) -> MemoryLimit:
     """The limit that a trainer (`megatron`, `transformers`) on `ranks` devices starts with, before it loads its model.
-    `layers` is the number of layers that can recompute their activations. `fused`: torch's compiler can be used.
+    `layers` is the number of layers that can recompute their activations. `compiled`: torch's compiler can be used.
     """
     setting = settings.learning.recompute
     if setting == "auto":
         if device.type == "cpu":
             return MemoryLimit(layers=layers)
-        needed = _needed(settings, trainer, device, layers, ranks, fused)
+        needed = _needed(settings, trainer, device, layers, ranks, compiled)
         return MemoryLimit(recomputed=min(layers, needed), layers=layers)
     chosen = layers if setting else 0
     return MemoryLimit(recomputed=chosen, layers=chosen)
 
 
-def _needed(settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int, fused: bool) -> int:
+def _needed(settings: Settings, trainer: str, device: torch.device, layers: int, ranks: int, compiled: bool) -> int:
     """The number of layers; all where the memory of a step is unknown, or is free during steps only."""
     shape, placement = read_shape(settings.engine.model), inherited_placement()
     if shape is None or (placement is not None and placement.sharing == "alternating"):
@@ -39,7 +39,7 @@ def _needed(settings: Settings, trainer: str, device: torch.device, layers: int,
     free, whole = torch.cuda.mem_get_info(device)
     room = free - int(memory.KEPT_FREE * whole)
     needed = memory.layers_to_recompute(
-        settings, shape, trainer, settings.gpu.tensor_parallel, ranks, room=room, fused=fused
+        settings, shape, trainer, settings.gpu.tensor_parallel, ranks, room=room, compiled=compiled
     )
     log.info("%d of %d layers recompute their activations (%.1f GiB free)", needed, shape.layers, free / (1 << 30))
     return needed

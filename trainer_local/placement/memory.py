@@ -53,6 +53,19 @@ class Saved(NamedTuple):
     feed_forward: float
 
 
+class SavedByExperts(NamedTuple):
+    """Bytes that a layer's experts save in place of its feed-forward part, for each token: on its way through one of
+    them for each number of the `hidden` size and of the expert's `width`, and for its `place`; by the `router` for each
+    expert. `hidden_less` of a plain layer's bytes for each number of the hidden size fall away.
+    """
+
+    hidden: float
+    width: float
+    place: float
+    router: float
+    hidden_less: float
+
+
 # By trainer and `lora`. Counted with `torch.autograd.graph.saved_tensors_hooks` over Qwen3 layers of several sizes in
 # bfloat16: Megatron-core's on an H200 with the fused kernels that it has there, the other on a CPU. Compare Korthikanti
 # et al. (arXiv 2205.05198, section 4): 34 bytes per number of the hidden size in a GPT layer with dropout.
@@ -65,10 +78,16 @@ SAVED: dict[tuple[str, bool], Saved] = {
 # Bytes for each token and number of the feed-forward width that Megatron-core's trainer saves in addition where torch's
 # compiler cannot be used: an H200 reserved 11.9 GB more without it (bench/results/gpu/h200/2-8192.json).
 UNFUSED = 4.0
-# Counted like these in the Megatron-core trainer with LoRA. A token's way through one expert adds bytes for each number
-# of the hidden size (2 of a plain layer's fall away) and of the expert's width, and for its place; the router adds some
-# for each expert.
-EXPERT_HIDDEN, EXPERT_WIDTH, EXPERT_PLACE, ROUTED = 6.0, 8.0, 26.0, 4.0
+# Counted likewise in the Megatron-core trainer with LoRA, on a CPU. There are no fused kernels in that code, so a GPU
+# saves the same.
+BY_EXPERTS = SavedByExperts(hidden=6, width=8, place=26, router=4, hidden_less=HALF)
+
+# The numbers of copies of keys and values that one branch sees, and of their gradients, which exist at once in its
+# backward pass where FlexAttention is not used: by query heads and by key heads. By key head: copies, the sum of all
+# branches' gradients, and in Megatron-core's trainer this one's. By query head: gradients, and in transformers' the
+# copies that the kernels for CUDA need. Counted by the code (`megatron.attention`, `prefix.attention`); a CPU, which
+# needs neither all copies nor all gradients by query head, stays within it, and no card measured it.
+BRANCH_COPIES = {"megatron": (2, 6), "transformers": (4, 4)}
 
 
 def usable(memory: int) -> int:
@@ -149,10 +168,10 @@ def training(
     ranks: int = 1,
     *,
     recomputed: int | None = None,
-    fused: bool = True,
+    compiled: bool = True,
 ) -> list[MemoryPart]:
     """Parts of the trainer on each of its GPUs, `ranks` in all, if `recomputed` layers recompute their activations
-    (`None`: all that the settings allow). `fused`: torch's compiler can be used (`UNFUSED`).
+    (`None`: all that the settings allow). `compiled`: torch's compiler can be used (`UNFUSED`, `BRANCH_COPIES`).
     """
     learning, tokens = settings.learning, longest(settings, shape, trainer)
     shorter = "max_sample_tokens" if tokens > learning.micro_batch_tokens else "micro_batch_tokens"
@@ -165,7 +184,7 @@ def training(
     answers = LOGIT_BYTES // logit
     if learning.custom_loss:
         answers = max(answers, min(settings.serve.max_output_tokens, ANSWER))
-    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed, fused=fused)
+    kept = ALLOCATOR * activations(settings, shape, trainer, tensor_parallel, recomputed, compiled=compiled)
     what, size, trained = f"weights, {shape.quantization or 'bfloat16'}", weights(shape, tensor_parallel), "lora = true"
     if learning.lora:
         trained = "a larger tensor_parallel" if trainer == "megatron" else ""
@@ -182,6 +201,12 @@ def training(
         _part(f"activations, {tokens} tokens", kept, step=True, hint=recompute),
         _part("logits and their loss", ALLOCATOR * copies * logit * min(tokens, answers), step=True, hint=hint),
         _part("distributions of teacher and base", TARGET_BYTES * teacher, step=True),
+        _part(
+            "keys and values copied for a branch",
+            0 if compiled else ALLOCATOR * branch_copies(settings, shape, trainer, tensor_parallel),
+            step=True,
+            hint=hint,
+        ),
     ]
     return [part for part in parts if part.bytes]
 
@@ -194,13 +219,13 @@ def layers_to_recompute(
     ranks: int = 1,
     *,
     room: int,
-    fused: bool = True,
+    compiled: bool = True,
 ) -> int:
     """The smallest number of layers that have to recompute their activations so that a step fits in `room` bytes; all
     if it does not fit even then. The transformers trainer recomputes all or none.
     """
     for layers in range(shape.layers) if trainer == "megatron" else (0,):
-        parts = training(settings, shape, trainer, tensor_parallel, ranks, recomputed=layers, fused=fused)
+        parts = training(settings, shape, trainer, tensor_parallel, ranks, recomputed=layers, compiled=compiled)
         if total(during_step(parts)) <= room:
             return layers
     return shape.layers
@@ -223,7 +248,7 @@ def activations(
     tensor_parallel: int,
     recomputed: int | None = None,
     *,
-    fused: bool = True,
+    compiled: bool = True,
 ) -> int:
     """Bytes saved for the backward pass: all of the layers that keep theirs, and the inputs of the `recomputed` ones
     (Chen et al., arXiv 1604.06174; `None`: all layers unless `recompute = false`); and one layer, whose gradients are
@@ -234,18 +259,28 @@ def activations(
     saved = SAVED[trainer, settings.learning.lora]
     cut = saved.queries * shape.heads * shape.head + saved.keys * shape.groups * shape.head
     cut += PER_HEAD * (shape.heads + shape.groups / 2)
-    wide = saved.feed_forward + (0 if fused or trainer != "megatron" else UNFUSED)
-    each = EXPERT_WIDTH * shape.chosen if shape.experts else wide
-    cut += each * shape.feed_forward
+    wide = saved.feed_forward + (0 if compiled or trainer != "megatron" else UNFUSED)
+    cut += (BY_EXPERTS.width * shape.chosen if shape.experts else wide) * shape.feed_forward
     layer = saved.hidden * shape.hidden + PER_HEAD + cut / tensor_parallel
     if shape.experts:
-        layer += (EXPERT_HIDDEN * shape.chosen - HALF) * shape.hidden + ROUTED * shape.experts
-        layer += EXPERT_PLACE * shape.chosen
+        layer += (BY_EXPERTS.hidden * shape.chosen - BY_EXPERTS.hidden_less) * shape.hidden
+        layer += BY_EXPERTS.place * shape.chosen + BY_EXPERTS.router * shape.experts
     if settings.learning.lora:
         inside = sum(shape.chosen if one.count > shape.layers else 1 for one in shape.projections)
         layer += HALF * settings.learning.lora_rank * inside
     kept = recomputed * HALF * shape.hidden + (shape.layers - recomputed) * layer
     return int(longest(settings, shape, trainer) * (kept + layer))
+
+
+def branch_copies(settings: Settings, shape: ModelShape, trainer: str, tensor_parallel: int) -> int:
+    """Bytes of the copies of keys and values for the longest branch in one layer (`BRANCH_COPIES`); 0 where no prefixes
+    are shared, or some layers keep a state that cannot fork.
+    """
+    if not settings.learning.merge_prefixes or shape.cached_layers < shape.layers:
+        return 0
+    heads, groups = BRANCH_COPIES[trainer]
+    turn = min(settings.learning.max_sample_tokens, _context(settings, shape))
+    return int(HALF * turn * shape.head * (heads * shape.heads + groups * shape.groups) / tensor_parallel)
 
 
 def _part(what: str, size: float, *, step: bool = False, host: bool = False, hint: str = "") -> MemoryPart:

@@ -18,6 +18,7 @@ from openclaw_rl.shared.settings.judge_spec import JudgeModels
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.assignments import Assignment, Torchrun, apart, assignments, requested
+from openclaw_rl.trainer_local.placement.compiler import why_no_compiler
 from openclaw_rl.trainer_local.placement.model_shape import read_shape
 from openclaw_rl.trainer_local.placement.validation import ROLES, SETTINGS, check_settings
 
@@ -27,6 +28,8 @@ ALTERNATING = (
     "training and serving alternate: a step, for which SGLang gives memory back, begins only after a while without "
     "requests. A request during a step waits for its end (docs/gpu.md)"
 )
+
+UNCOMPILED = "planned without torch's compiler, so a step takes more memory and time"
 
 GpuParts = Mapping[Gpu, Sequence[MemoryPart]]
 """Parts on each GPU in use."""
@@ -46,12 +49,15 @@ def place(
     *,
     roles: Iterable[str] = ROLES,
     host_memory: int = 0,
+    no_compiler: str = "",
 ) -> Placement:
     """Placement of `roles` on `gpus`; an impossible one has a `refusal`. `environ` (default: this process's) has
-    torchrun's variables; `host_memory` is the machine's own memory in bytes, 0 to leave it out.
+    torchrun's variables; `host_memory` is the machine's own memory in bytes, 0 to leave it out. `no_compiler` is the
+    reason why trainers cannot use torch's compiler, "" where they can.
     """
+    environ = os.environ if environ is None else environ
     try:
-        return _Planner(settings, os.environ if environ is None else environ, tuple(roles), host_memory).place(gpus)
+        return _Planner(settings, environ, tuple(roles), host_memory, no_compiler).place(gpus)
     except ConfigError as error:
         return Placement(refusal=str(error))
 
@@ -64,7 +70,7 @@ def current_placement(settings: Settings, environ: Mapping[str, str] | None = No
     if inherited is not None:
         return inherited
     gpus = find_gpus(environ) if wants_gpus(settings, environ) else []
-    return possible(place(settings, gpus, environ)) if gpus else Placement()
+    return possible(place(settings, gpus, environ, no_compiler=why_no_compiler(environ))) if gpus else Placement()
 
 
 def possible(placement: Placement) -> Placement:
@@ -77,9 +83,16 @@ def possible(placement: Placement) -> Placement:
 class _Planner:
     """The roles that run on this machine, and their models."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], roles: Sequence[str], host_memory: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        roles: Sequence[str],
+        host_memory: int,
+        no_compiler: str,
+    ) -> None:
         """Raises `ConfigError` for settings that no GPUs could satisfy."""
-        self._settings, self._host_memory = settings, host_memory
+        self._settings, self._host_memory, self._compiled = settings, host_memory, not no_compiler
         self._models: dict[ServerRole, str] = {"policy": settings.engine.model}
         self._models |= JudgeModels.from_settings(settings).to_serve
         self._shapes = {role: read_shape(model) for role, model in self._models.items()}
@@ -94,6 +107,8 @@ class _Planner:
             for role, why in absent.items()
             if why and settings.value(SETTINGS[role]).strip() not in ("", "0", "auto")
         ]
+        if no_compiler and "train" in self._roles:
+            self._notes.append(f"{UNCOMPILED}: {no_compiler}")
         unknown = [self._models[role] for role, shape in self._shapes.items() if shape is None]
         self._notes += [f"{model}: no config.json here yet, so its memory is not estimated" for model in unknown]
 
@@ -179,7 +194,8 @@ class _Planner:
         if shape is None:
             return []
         trainer = "transformers" if shape.why_not_megatron else "megatron"
-        return memory.training(settings, shape, trainer, settings.gpu.tensor_parallel, len(gpus) * self._nodes)
+        ranks = len(gpus) * self._nodes
+        return memory.training(settings, shape, trainer, settings.gpu.tensor_parallel, ranks, compiled=self._compiled)
 
     def _shortage(self, way: Assignment, on_gpus: GpuParts, *, alternating: bool) -> tuple[int, str]:
         """The bytes that the worst GPU or the machine's own memory lacks, and the refusal; 0 and "" if it fits."""

@@ -136,10 +136,10 @@ class PrefixAttention:
         sources = {OWN: (key, value)} | dict(zip(self._past, past, strict=True))
         flat = [part for pair in sources.values() for part in pair]
         plain = bool(dropout) or not torch.is_grad_enabled()
-        for masked, group in groupby(zip(calls, own, strict=True), lambda pair: pair[0].mask is not None):
-            if masked and not plain:
+        for sliced, group in groupby(zip(calls, own, strict=True), lambda pair: bool(pair[0].slices)):
+            if sliced and not plain:
                 # Neighbors go together, so that gradients of keys and values are added up in one place.
-                parts.append(_Masked.apply([call for call, _ in group], list(sources), scaling, query, *flat))
+                parts.append(_Sliced.apply([call for call, _ in group], list(sources), scaling, query, *flat))
                 continue
             for call, (queries, keys, values) in group:
                 if call.slices:
@@ -183,8 +183,8 @@ def attending_by_row(model: Any) -> Iterator[None]:
             config._attn_implementation = name
 
 
-class _Masked(torch.autograd.Function):
-    """Neighboring calls with masks, whose slices are made again in the backward pass."""
+class _Sliced(torch.autograd.Function):
+    """Neighboring calls whose slices are copied again in the backward pass: no layer keeps the copies."""
 
     @staticmethod
     def forward(

@@ -143,6 +143,16 @@ TASK = re.compile(
 )
 """The beginnings of a request for something new; a sentence that speaks of the answer just given is not one."""
 
+WORK_ON_TALK = re.compile(
+    r"^(?:(?:please|pls|now|then|and|so|ok|okay|also|finally|can you|could you|would you|will you|i want you to)"
+    r"[,:]? )*(?:(?:summari[sz]e|sum up|recap|condense|wrap up|name|title|label) |(?:give|find|suggest|write|create"
+    r"|make|generate|extract|list|need|want) (?:\w+ ){0,8}?(?:summar\w+|recap|title|name|headline|tags?|list|overview"
+    r"|takeaways?|notes?|minutes) (?:\w+ ){0,6}?(?:of|for|from|to|on) |(?:give|find) (?=(?:\w+ ){1,4}(?:an? |some )))"
+    r"(?:me )?(?:(?:this|our|the) (?:(?:whole|entire|last|current) )?)(?:conversation|chat|discussion|session|thread"
+    r"|dialogue)\b"
+)
+"""A new request about the conversation as a whole: its words of form say nothing about the answer before."""
+
 BACK = re.compile(
     r"\b(?:it|that|this|these|those|them|your|you|again|still|instead|always|everything|last|previous|above|before"
     r"|next time|from now on|in (?:the )?future|the (?:final answer|answer|reply|response|solution|result|text"

@@ -37,7 +37,7 @@ from openclaw_rl.learner.judge.tool_results import next_state_failed
 from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.text_reading import reads_text
 
-VERSION = "rules-v7"
+VERSION = "rules-v8"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
@@ -372,7 +372,7 @@ def _first_clause(text: str) -> tuple[str, str]:
 
 def _shaped(clause: str, words: str, heard: Heard, *, doubted: bool) -> Meaning | None:
     """The meaning of a clause whose shape alone tells it."""
-    if _HANDS_OVER.search(clause.lower().rstrip()) and _is_wish(words):
+    if phrases.WORK_ON_TALK.match(words) or (_HANDS_OVER.search(clause.lower().rstrip()) and _is_wish(words)):
         return "task"
     if doubt.DOUBT.match(words) and ("you" in words or clause.rstrip(" \"')").endswith("?")):
         return "doubt"

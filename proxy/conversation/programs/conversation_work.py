@@ -2,7 +2,8 @@
 
 Programs ask for that, in the system text or in a message of the user's role, with or without tools. People ask for
 summaries too ("Summarize our conversation"). So a message needs the order, its object (the conversation), and one mark
-of a program: it speaks of "the user", of the context's size, of the one who will read the result, or in markup.
+of a program: it speaks of "the user", of the context's size, of the one who will read the result, or in markup. Other
+languages than English are in `languages`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from openclaw_rl.proxy.conversation.programs import languages
 from openclaw_rl.shared.text_reading import reads_text
 
 _OPENING, _ENDING = 900, 600
@@ -137,11 +139,22 @@ _CONTINUES = _any(
 def orders_work(text: str) -> bool:
     """A message of the user's role in which a program orders work on the conversation."""
     ends = _ends(text)
+    if languages.orders_work(text):
+        return True
     if not _mentions(ends):
         return False
     if _DECISIVE.search(ends) or _NEXT.search(ends):
         return True
     return any(_is_order(sentence) for sentence in _sentences(ends)) and bool(_MARKS.search(text, 0, 12_000))
+
+
+@reads_text()
+def may_order(text: str) -> bool:
+    """An order of work on the conversation that a person may give as well."""
+    ends = _ends(text)
+    if languages.orders_work(text, marked=False):
+        return True
+    return _mentions(ends) and any(_is_order(sentence) for sentence in _sentences(ends))
 
 
 @reads_text(lambda read, text: read(text, has_tools=False))
@@ -150,6 +163,8 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
     summarise conversations among other things.
     """
     opening = system[:_OPENING]
+    if languages.plays_part(system, has_tools=has_tools):
+        return True
     if not _mentions(opening):
         return False
     if has_tools and not _IN_SYSTEM.search(system, 0, 4000):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from openclaw_rl.proxy.conversation.programs import languages
 from openclaw_rl.shared.text_reading import reads_text
 
 
@@ -146,7 +147,7 @@ def own_words(text: str) -> ReadText:
 @reads_text()
 def is_result(text: str) -> bool:
     """True if a program speaks in the user's role about what a call or an answer came to."""
-    if _RESULT.match(text) or _MALFORMED.match(text):
+    if _RESULT.match(text) or _MALFORMED.match(text) or languages.is_result(text):
         return True
     lowered = text[:8000].lower()
     retry = any(word in lowered for word in _RETRY_WORDS) and _RETRY.search(lowered) is not None
@@ -158,7 +159,7 @@ def is_result(text: str) -> bool:
 @reads_text()
 def is_notice(text: str) -> bool:
     """True if a program tells in the user's role what it did."""
-    return bool(_NOTICE.match(text))
+    return bool(_NOTICE.match(text)) or languages.replaces_history(text)
 
 
 def _without_blocks(text: str) -> str:

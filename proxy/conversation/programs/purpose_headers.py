@@ -1,6 +1,8 @@
-"""Headers by which clients say what a request is for: one table of name and value.
+"""Headers, and fields of a body's metadata, by which clients say what a request is for: one table of name and value.
 
 A header may hold several fields, as a JSON object or as `name=value; name=value`; each is read as if it were a header.
+So is each field of the metadata, in which people also write what a request is about: there a purpose is a short label,
+and names no document.
 """
 
 from __future__ import annotations
@@ -16,11 +18,32 @@ Purpose = Literal["subagent", "compaction", "title", "memory", "utility"]
 _NO = frozenset(["", "0", "false", "no", "off", "none", "null", "undefined", "main", "root", "primary", "user", "-"])
 """Values that mean: none."""
 _PURPOSE = (
-    r"(?:interaction|turn|request|call|task|thread|session|message|agent|run|query|invocation|operation|generation|prompt)"
+    r"(?:interaction|turn|request|call|task|thread|session|message|agent|run|query|invocation|operation|generation|prompt"
+    r"|trace|span|node|step|job|stage|workflow|chain|component)"
     r"-(?:type|kind|source|purpose|role|mode|name|origin|category)|purpose|trigger|intent|initiator|use-?case|operation"
-    r"|feature|activity|thread-source|source|task|kind"
+    r"|feature|activity|thread-source|source|task|kind|langgraph-node|call-site|node|step|stage|phase|component"
 )
-"""Names of headers whose value is a purpose."""
+"""Names whose value is a purpose."""
+_TRACED = re.compile(r"(?:^|-)parent-?(?:task|run)(?:-?(?:id|key))?$")
+"""Names that tracers write into the metadata of every call."""
+_LABEL = re.compile(r"[\w:/.@-]{1,60}(?:[ ][\w:/.@-]{1,40}){0,2}")
+_ABOUT = re.compile(
+    r"\b(?:articles?|documents?|docs?|texts?|pages?|e?-?mails?|reports?|meetings?|videos?|pdfs?|files?|news|papers?"
+    r"|tickets?|reviews?|books?|products?|jobs?|posts?|blogs?|invoices?|contracts?|letters?|stor(?:y|ies)|calls?)\b"
+    r"|\.(?:pdf|md|txt|docx?|html?|csv|json|py|js|ts)\b",
+    re.IGNORECASE,
+)
+"""Objects of work that people ask for."""
+BODY_FIELDS = ("metadata", "litellm_metadata", "client_metadata")
+"""Fields of a body that hold metadata."""
+_TAG = re.compile(
+    r"(?:(?:purpose|task|type|kind|feature|operation|task-?name)[:=/])?(?:auto-?)?"
+    r"(?:(?:chat|conversation|session|thread|context|history)[-:/ ])?"
+    r"(?:title|compaction|compact|summary|summari[sz](?:e|er|ation)|condens(?:e|er|ation)|memory|sub-?agent|utility|heartbeat"
+    r"|follow-?ups?|suggestions?|background)(?:[-:/ ](?:generation|generator|extraction|update|task|call|request))?",
+    re.IGNORECASE,
+)
+_LISTS = frozenset(["tags", "labels"])
 
 
 def _row(purpose: Purpose, name: str, value: str) -> tuple[Purpose, re.Pattern[str], re.Pattern[str]]:
@@ -57,10 +80,29 @@ def purposes(headers: Mapping[str, str]) -> set[Purpose]:
     return found
 
 
+def metadata_purposes(body: Mapping[str, Any]) -> set[Purpose]:
+    """The purposes that the metadata of a body names."""
+    found: set[Purpose] = set()
+    for field in BODY_FIELDS:
+        for name, text in _members(body.get(field)):
+            if len(text) > _LONGEST or _TRACED.search(name):
+                continue
+            for inner, value in _fields(name, text):
+                if _is_identity(inner) or (
+                    _LABEL.fullmatch(value.strip()) and not _ABOUT.search(value.replace("_", "-"))
+                ):
+                    found.update(_of(inner, value))
+    return found
+
+
+def _is_identity(name: str) -> bool:
+    return any(pattern.search(name) for _, pattern, value in _TABLE if value.pattern == ".")
+
+
 def _of(name: str, value: str) -> Iterator[Purpose]:
     if value.strip().lower() in _NO:
         return
-    words = value.replace("_", "-")
+    words = _HUMPS.sub("-", value).replace("_", "-")
     for purpose, name_pattern, value_pattern in _TABLE:
         if name_pattern.search(name) and value_pattern.search(words):
             yield purpose
@@ -79,15 +121,23 @@ def _fields(name: str, value: str) -> Iterator[tuple[str, str]]:
     yield _plain(name), value
 
 
-def _members(value: Any, depth: int = 4) -> Iterator[tuple[str, str]]:
+def _members(value: Any, within: str = "", depth: int = 4) -> Iterator[tuple[str, str]]:
     if not isinstance(value, dict) or not depth:
         return
     for name, member in value.items():
+        named = _plain(f"{within}-{name}" if within else name)
         if isinstance(member, dict):
-            yield from _members(member, depth - 1)
-            yield _plain(name), " ".join(map(str, member)) or "none"
+            yield from _members(member, named, depth - 1)
+            yield named, " ".join(map(str, member)) or "none"
+        elif isinstance(member, list) and name.lower() in _LISTS:
+            yield from (("purpose", label) for label in member if _is_tag(label))
         elif isinstance(member, str | bool | int | float):
-            yield _plain(name), str(member)
+            yield named, str(member)
+
+
+def _is_tag(label: Any) -> bool:
+    """True for a label that is a purpose and nothing else: tags say many things."""
+    return isinstance(label, str) and _TAG.fullmatch(label.strip().replace("_", "-")) is not None
 
 
 def _plain(name: str) -> str:

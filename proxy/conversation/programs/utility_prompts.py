@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from openclaw_rl.proxy.conversation.programs import languages
 from openclaw_rl.shared.text_reading import reads_text
 
 _MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e)"
@@ -43,6 +44,29 @@ _TITLE = _pattern(
 _BRIEF = _pattern(_BREVITY)
 _NEAR_TITLE = (_pattern(_THIS_TALK), _BRIEF)
 _NEAR_TITLE_IN_SYSTEM = (_pattern(_TALK), _BRIEF)
+_FORMAL = _pattern(r"\b(?:generate|produce|output|return|respond with|reply with)\b")
+"""Verbs of orders that people do not give in a conversation."""
+_MANNER = _pattern(
+    r"\b(?:only|just|nothing but)\b[^\n.]{0,20}\b(?:title|name|tags?|text|json|phrase|label)\b",
+    r"\b(?:title|name|tags?|text|json|phrase|label)\b[^\n.]{0,20}\b(?:only|alone|and nothing else)\b|\bnothing else\b",
+    r"\b(?:no|without|avoid|omit) (?:any )?"
+    r"(?:quot\w+|punctuation|markdown|explanations?|preamble|formatting|prefix|emojis?)\b",
+    r"\b(?:do not|don't|never) (?:use|call|include|add|answer|respond|explain|wrap|invoke)\b",
+    r"\bplain text\b|\bin json\b|\bjson:|\bthe user(?:['’]s)?\b|</?title>",
+    r"^#{1,4} (?:task|output|guidelines|instructions)\b",
+)
+"""Marks of a program, next to such an order."""
+_LEAD_IN = _pattern(
+    r"(?:\A|[.!?:\n])\W*(?:(?:please|now|finally|next|then|first|task|your (?:task|job) is to|you (?:must|should|will)"
+    r"|(?:based on|given|from|using|for|after reading) (?:the|this|these|all)\b[^.\n]{0,80}?[,:])\W+){0,3}\Z"
+)
+"""Stands before an order."""
+_BUILT = _pattern(
+    r"\b(?:apps?|applications?|functions?|scripts?|code|class(?:es)?|components?|features?|bots?|endpoints?|methods?|tests?"
+    r"|modules?|plugins?|pages?|buttons?|apis?|databases?|fields?|columns?|hooks?|repo(?:sitory)?|\w+\.(?:py|js|ts|md|go|rs))\b"
+)
+"""Things that people have built."""
+_OURS = _pattern(rf"\b(?:our|my) (?:[\w-]+ ){{0,2}}{_TALK}")
 _QUOTED_PROMPT = _pattern(
     r"^\W*(?:the )?(?:user'?s?(?: first)? (?:prompt|message|request|query|input|task)|conversation|transcript|chat"
     r"|first (?:user )?message|messages)\W{0,3}:",
@@ -123,6 +147,9 @@ _AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b
 @reads_text(lambda read, text: read(text, [text]))
 def asks_title(system: str, instructions: Iterable[str]) -> bool:
     """A title, a name or a label of a conversation is wanted."""
+    instructions = list(instructions)
+    if any(languages.orders_title(text, quoted=True) for text in instructions):
+        return True
     if _mentions(system[:4000], *_LABELS, "new conversation topic", "new topic") and _TITLER.search(system[:4000]):
         return True
     for text in instructions:
@@ -136,6 +163,27 @@ def asks_title(system: str, instructions: Iterable[str]) -> bool:
         if found and _BRIEF.search(near) and _QUOTED_PROMPT.search(text, found.end()):
             return True
     return False
+
+
+@reads_text(lambda read, text: read(text, quoted=False))
+def orders_label(text: str, *, quoted: bool) -> bool:
+    """A program orders a title or tags of a conversation, which is `quoted` in the text or stands above it. People ask
+    for them too, in other words, or have them built.
+    """
+    ends = text if len(text) <= 3000 else f"{text[:1500]}\n{text[-1500:]}"
+    if languages.orders_title(text, quoted=quoted):
+        return True
+    if not _mentions(ends, *_LABELS, *_TASKS):
+        return False
+    if asks_side_task([ends], text):
+        return quoted or bool(_MANNER.search(ends) and not _OURS.search(ends))
+    found = _TITLE.search(ends)
+    if found is None or not _LEAD_IN.search(ends[: found.start()]) or not asks_title("", [ends]):
+        return False
+    sentence = re.split(r"[.!?]\s|\n", ends[found.start() :], maxsplit=1)[0]
+    if _BUILT.search(sentence) or _OURS.search(sentence):
+        return False
+    return quoted or bool(_FORMAL.search(found[0]) or _MANNER.search(ends))
 
 
 @reads_text(lambda read, text: (read(text, text, alone=True), read("", text, alone=False)))

@@ -17,6 +17,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from openclaw_rl.cli.checks import gpu
 from openclaw_rl.cli.checks.gpu import fitting, gpu_checks
 from openclaw_rl.cli.main import app
 from openclaw_rl.cli.service import preflight
@@ -47,6 +48,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         core = ModuleType("megatron")
         core.__spec__ = ModuleSpec("megatron", None)
         monkeypatch.setitem(sys.modules, "megatron", core)  # as if it were installed
+    monkeypatch.setattr(gpu, "why_no_compiler", lambda: "")
 
 
 @pytest.fixture
@@ -129,10 +131,23 @@ def test_doctor_does_not_guess_who_trains_a_model_that_is_not_here(two: None) ->
     assert "if it is no dense" not in checks(doctor(*FITS), "placement")[0][1]
 
 
+def test_doctor_plans_without_torchs_compiler_where_it_cannot_be_used(
+    two: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows() -> str:
+        return CliRunner().invoke(app, ["doctor", *FITS]).stdout
+
+    assert "copied for a branch" not in rows()
+    monkeypatch.setattr(gpu, "why_no_compiler", lambda: "Triton is not installed")
+    _, (noted, why) = checks(doctor(*FITS), "placement")
+    assert noted is None and why.startswith("planned without torch's compiler") and why.endswith("not installed")
+    assert "copied for a branch" in rows()
+
+
 def test_doctor_plans_for_gpus_that_are_not_here() -> None:
     found = doctor("--with-gpus", "2x24", *FITS[2:])
     ((ok, message),) = checks(found, "gpus")
-    assert ok and message.startswith("planned for, not found here: 0: imagined, 24.0 GiB; 1:")
+    assert ok and message.startswith("planned for, with torch's compiler, not found here: 0: imagined, 24.0 GiB;")
     assert checks(found, "placement")[0][0]
     assert checks(doctor("--with-gpus", "12", *FITS[2:], "--no-recompute"), "placement")[0][0] is False
     wrong = CliRunner().invoke(app, ["doctor", "--with-gpus", "some", *FITS])

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from openclaw_rl.cli.connect.clients import CLIENTS
+from openclaw_rl.cli.connect.recipes import RECIPES
 from openclaw_rl.cli.main import app
 from openclaw_rl.shared.errors import ConfigError
 from tests.processes import Proxy
@@ -52,6 +54,30 @@ def test_openclaw_is_connected_and_put_back(connect: Callable[..., str], service
     assert "nothing to change" in connect("openclaw")
     assert connect("openclaw", "--undo") == f"{path} is as it was\n"
     assert path.read_text() == before
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("before", [None, '{"mine": 1}\n'], ids=["no file", "a file"])
+def test_every_client_is_connected_and_put_back(
+    connect: Callable[..., str], service: Proxy, tmp_path: Path, name: str, before: str | None
+) -> None:
+    path = tmp_path / "client.json"
+    if before is not None:
+        path.write_text(before)
+    assert f"connect {name} --undo" in connect(name, "--config", str(path), "--yes")
+    assert service.url in path.read_text() and service.key in path.read_text()
+    assert "nothing to change" in connect(name, "--config", str(path))
+    assert connect(name, "--config", str(path), "--undo") == f"{path} is as it was\n"
+    assert (path.read_text() if path.exists() else None) == before
+    assert [other.name for other in tmp_path.iterdir() if other.name.startswith("client")] == ["client.json"] * bool(
+        before
+    )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_printed(connect: Callable[..., str], service: Proxy, name: str) -> None:
+    recipe = connect(name)
+    assert service.url in recipe and service.key in recipe
 
 
 def test_nothing_is_written_unasked(connect: Callable[..., str], tmp_path: Path) -> None:

@@ -250,6 +250,36 @@ def test_qwen_code_gets_a_connection_and_its_model() -> None:
     }
 
 
+def test_cline_gets_a_provider_and_keeps_its_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CLINE_PROVIDER_SETTINGS_PATH", "CLINE_DATA_DIR", "CLINE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    values = wanted("cline", {"providers": {"other": {}}})
+    assert values.pop("providers.openai-compatible.updatedAt").endswith("Z")
+    assert values == {
+        "version": 1,
+        "lastUsedProvider": "openai-compatible",
+        "providers.openai-compatible.settings": {
+            "provider": "openai-compatible",
+            "baseUrl": "http://u/v1",
+            "apiKey": "k",
+            "model": "policy",
+            "contextWindow": 4096,
+        },
+    }
+    known = {"providers": {"openai-compatible": {"settings": {"headers": {}}, "updatedAt": "2026-01-01T00:00:00Z"}}}
+    again = wanted("cline", known)
+    assert again["providers.openai-compatible.settings.model"] == "policy"
+    assert not {"providers.openai-compatible.settings", "providers.openai-compatible.updatedAt"} & again.keys()
+    file = CLIENTS["cline"].file
+    assert file(os.environ) == Path("~/.cline/data/settings/providers.json")
+    monkeypatch.setenv("CLINE_DIR", "/c")
+    assert file(os.environ) == Path("/c/data/settings/providers.json")
+    monkeypatch.setenv("CLINE_DATA_DIR", "/d")
+    assert file(os.environ) == Path("/d/settings/providers.json")
+    monkeypatch.setenv("CLINE_PROVIDER_SETTINGS_PATH", "/p.json")
+    assert file(os.environ) == Path("/p.json")
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_names_the_service_and_its_model(name: str) -> None:
     shown = RECIPES[name].format(url="http://u", key="k-4711", model="policy@3", context=4096)

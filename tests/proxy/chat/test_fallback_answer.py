@@ -150,6 +150,17 @@ def test_side_turns_of_other_dialects_too(routed: Proxy) -> None:
     assert messages.headers[CREDIT] == responses.headers[CREDIT] == "answered by side_model openai/small"
 
 
+def test_a_purpose_in_the_metadata_is_read_in_every_dialect(routed: Proxy) -> None:
+    stated = {"metadata": {"purpose": "title_generation"}}
+    with routed.client() as client:
+        answers = [
+            client.post(CHAT, json={"messages": says("Ferns.")} | stated),
+            client.post("/v1/messages", json={"model": "policy", "max_tokens": 9, "messages": says("Ferns.")} | stated),
+            client.post("/v1/responses", json={"model": "policy", "input": "Ferns."} | stated),
+        ]
+    assert [one.headers["x-openclaw-rl-reason"] for one in answers] == ["header-title"] * 3
+
+
 def test_a_side_turn_with_a_schema_that_the_policy_cannot_be_held_to_goes_to_the_side_model(
     routed: Proxy, other: OtherServer
 ) -> None:

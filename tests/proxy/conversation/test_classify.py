@@ -103,6 +103,75 @@ def test_utility_prompts_of_other_clients_are_side(body: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
+    "order",
+    [
+        "Generate a short title for this conversation.",
+        "Generate a concise, 3-5 word title for this conversation. Reply with the title only.",
+        "Create a brief title for the conversation so far. No quotes, no punctuation.",
+        "Please provide a short name for this chat session, at most 40 characters. Plain text, nothing else.",
+        "Based on the messages above, write a title of no more than six words for this thread. Output only the title.",
+        'Title this conversation in 5 words or fewer. Return JSON: {"title": "..."}',
+        "Write a short title that captures the user's request in this conversation. Do not use tools.",
+        "### Task:\nGenerate 1-3 broad tags for the themes of this conversation.\n### Output:\nJSON only.",
+        "Create a summary of the conversation above: ",
+    ],
+)
+def test_an_order_about_the_conversation_is_side_with_tools_too(order: str) -> None:
+    assert taken(plain("my bike squeaks", "Oil the chain.", order, tools=True)).kind == "side"
+    assert (
+        taken(plain("my bike squeaks", "Oil the chain.", order, system="You are a coding agent.", tools=True)).kind
+        == "side"
+    )
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "Generate a short title for this conversation\n\nmy bike squeaks",
+        "Write 3-5 words as a title for this conversation.\n\nUser: my bike squeaks",
+        "Write a chat title, at most 4 words. First message: my bike squeaks",
+        "Summarize the following conversation.\n<conversation>\nUser: hi\nAssistant: hello\n</conversation>",
+        "### Task:\nSuggest 3 follow-up questions that the user may ask next in this conversation.\n<chat_history>\nhm",
+    ],
+)
+def test_an_order_that_quotes_its_conversation_is_side_with_tools_too(order: str) -> None:
+    assert taken(plain(order, tools=True)).kind == "side"
+    assert taken(plain(order, system="You are a coding agent.", tools=True)).kind == "side"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Give this conversation a short title, please.",
+        "What would be a good, short title for our chat?",
+        "Write a short title for our conversation and put it into notes.md.",
+        "Generate a short title for our chat, I want to save it.",
+        "Generate a short title for this page.",
+        "Suggest three short names for this chat app.",
+        "Summarize our conversation so far, please.",
+        "Summarise the conversation in three bullet points.",
+        "Tag this message as important.",
+        "Can you name this chat something short?",
+    ],
+)
+def test_a_person_may_ask_for_that_in_a_chat_with_tools(words: str) -> None:
+    assert taken(plain("my bike squeaks", "Oil the chain.", words, tools=True)).kind == "main"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "In our app, generate a concise title for the conversation from the first message, and store it.",
+        "Generate a short title for the conversation in the feature that lists all chats.",
+        "Write a function that generates a brief title for the user's message, without quotes.",
+    ],
+)
+def test_a_person_has_programs_written_that_ask_for_it(words: str) -> None:
+    assert taken(plain(words, tools=True)).kind == "main"
+    assert taken(plain("my bike squeaks", "Oil the chain.", words, tools=True)).kind == "main"
+
+
+@pytest.mark.parametrize(
     "body",
     [
         plain("hello"),
@@ -118,7 +187,6 @@ def test_utility_prompts_of_other_clients_are_side(body: dict[str, Any]) -> None
         plain("What did we say about the title of my book?", "Nothing yet.", "Then summarize our conversation please."),
         plain("Please summarize this text: the sea is wide.", system="You are a helpful assistant."),
         plain("Tag the photo with the dog as favourite.", tools=True),
-        plain("Generate a short title for this conversation", system="You are a coding agent.", tools=True),
         plain("make a session for the yoga class", "Done.", "great, now a concise message to the group"),
         plain("I keep a heartbeat monitor; what does 60 mean?"),
         plain("/etc/hosts is empty, why?"),

@@ -10,6 +10,8 @@ import inspect
 import json
 import os
 import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +19,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
+from openclaw_rl.cli.connect.clients import CLIENTS
+from tests.processes import ROOT
 from tests.real.clients.packages import Npm, Packages, Pip, Rig, node_in
 from tests.real.clients.tap import Exchange, Tap
 from tests.rigs.environments import clean_environment
@@ -65,6 +69,19 @@ class Site:
         away = {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost", "TERM": "xterm-256color"}
         known = clean_environment(self.home, PATH=f"{path}:{os.environ.get('PATH', '')}", **away)
         return known | self.variables | changes
+
+
+def connect(site: Site, name: str) -> str:
+    """Have `openclaw-rl connect` write a client's configuration in its home; returns what it printed."""
+    options = ["--url", site.tap.url, "--key", site.key, *(["--yes"] if name in CLIENTS else [])]
+    command = [sys.executable, "-m", "openclaw_rl.cli.main", "connect", name, *options]
+    return output_of(command, ROOT, site.environment(), SECONDS)
+
+
+def recipe(site: Site, name: str) -> str:
+    """The lines of a file that `openclaw-rl connect` prints for a client whose configuration it does not write."""
+    lines = [line for line in connect(site, name).splitlines() if line.startswith("  ") or not line]
+    return textwrap.dedent("\n".join(lines))
 
 
 class Client:
@@ -218,9 +235,12 @@ class Command(Client):
 
 
 class Screen(Client):
-    """A program in a terminal: `command(site)` starts it, and `ready` is on its screen once it takes words."""
+    """A program in a terminal: `command(site)` starts it, and `ready` is on its screen once it takes words. `pastes`:
+    words are pasted, because it does not draw all of them as they are typed.
+    """
 
     ready: ClassVar[str]
+    pastes: ClassVar[bool] = False
 
     def command(self, site: Site) -> list[str]:
         """Its command line."""
@@ -232,7 +252,7 @@ class Screen(Client):
 
             def say(words: str) -> None:
                 before = len(site.tap.exchanges)
-                terminal.say(words)
+                (terminal.paste if self.pastes else terminal.say)(words)
                 site.tap.settle(before, SECONDS)
 
             yield say
@@ -240,8 +260,25 @@ class Screen(Client):
     @contextmanager
     def _running(self, site: Site) -> Iterator[Terminal]:
         with run_terminal(self.command(site), site.work, site.environment()) as terminal:
-            terminal.until(lambda: self.ready in terminal.letters(), f"{self.ready!r} on the screen")
-            yield terminal
+            try:
+                terminal.until(lambda: self.ready in terminal.letters(), f"{self.ready!r} on the screen")
+                yield terminal
+            finally:
+                (site.home / "screen.log").write_text(terminal.text())
 
 
-__all__ = ["SUBAGENT", "UTILITY", "Client", "Command", "Library", "NodeLibrary", "Npm", "Pip", "Rig", "Screen", "Site"]
+__all__ = [
+    "SUBAGENT",
+    "UTILITY",
+    "Client",
+    "Command",
+    "Library",
+    "NodeLibrary",
+    "Npm",
+    "Pip",
+    "Rig",
+    "Screen",
+    "Site",
+    "connect",
+    "recipe",
+]

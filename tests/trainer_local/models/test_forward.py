@@ -23,7 +23,17 @@ from openclaw_rl.trainer_local.prefix.attention import Grain
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.training.batching import Row, row
 from openclaw_rl.trainer_local.training.slices import AnswerStates
-from tests.trainer_local.row_by_row import ROWS, SHAPES, assert_same, conversation, drawn_rows, one_by_one, together
+from tests.shared.saved_tensors import saved_bytes
+from tests.trainer_local.row_by_row import (
+    PREFIX,
+    ROWS,
+    SHAPES,
+    assert_same,
+    conversation,
+    drawn_rows,
+    one_by_one,
+    together,
+)
 from tests.trainer_local.tiny import VOCABULARY, write_policy
 
 
@@ -125,6 +135,22 @@ def test_packed_rows_do_not_see_each_other(model: Any) -> None:
 def test_rows_that_share_little_are_not_taken_apart(model: Any, computed: list[int]) -> None:
     together(model, [row([*range(2, 12), *[side] * 30], [3]) for side in (20, 21)], budget=1, share=Sharing.TREES)
     assert computed == [40, 40]
+
+
+@pytest.mark.parametrize("aligned", [8, sys.maxsize], ids=["long branches", "short branches"])
+def test_branches_keep_no_copies_of_the_trunks_keys(model: Any, aligned: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token of a branch keeps as much for the backward pass as any other."""
+    monkeypatch.setattr(attention, "ON_CPU", Grain(step=128, largest=1 << 21, slack=0, aligned=aligned))
+
+    def kept(rows: list[Row]) -> int:
+        def run() -> None:
+            run_rows(model, rows, lambda _: None, micro_batch_tokens=100_000, share=Sharing.TREES, backward=True)
+
+        return saved_bytes(run, [*model.parameters(), *model.buffers()])
+
+    turns = [row([*PREFIX, side, *range(2, 12)], [7, 8]) for side in (21, 22, 23, 24)]
+    plain = row([*PREFIX, *range(2, 2 + 3 * 12)], [7])
+    assert kept(turns) < 1.1 * kept([plain])
 
 
 def test_attention_is_the_models_own_again_afterwards(model: Any) -> None:

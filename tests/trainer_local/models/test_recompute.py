@@ -43,8 +43,8 @@ def test_the_free_memory_of_a_card_that_is_faked_decides(monkeypatch: pytest.Mon
 def test_more_layers_recompute_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     has_free(monkeypatch, 52)
     chosen = Settings(model="Qwen/Qwen3-4B", method="binary", micro_batch_tokens=8192, max_sample_tokens=8192)
-    fused, plain = (first_limit(chosen, "megatron", CUDA, LAYERS, fused=fused) for fused in (True, False))
-    assert fused.recomputed < plain.recomputed < LAYERS
+    compiled, plain = (first_limit(chosen, "megatron", CUDA, LAYERS, compiled=compiled) for compiled in (True, False))
+    assert compiled.recomputed < plain.recomputed < LAYERS
 
 
 def test_all_layers_recompute_where_the_memory_of_a_step_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

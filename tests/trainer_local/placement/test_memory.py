@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -14,11 +16,14 @@ from openclaw_rl.shared.objective import losses
 from openclaw_rl.shared.placement import MemoryPart
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import parse_flags
+from openclaw_rl.trainer_local.megatron.attention import CurrentSequence, PackedAttention
 from openclaw_rl.trainer_local.models import head_product as head_product_module
 from openclaw_rl.trainer_local.models.head_product import head_product
 from openclaw_rl.trainer_local.placement import memory
 from openclaw_rl.trainer_local.placement.memory import HALF, SINGLE
 from openclaw_rl.trainer_local.placement.model_shape import ModelShape, read_shape, shape_of
+from openclaw_rl.trainer_local.prefix import attention as prefix_attention
+from openclaw_rl.trainer_local.prefix.tree import Run
 from openclaw_rl.trainer_local.training import slices, targets
 from tests.shared.saved_tensors import saved_bytes
 
@@ -199,8 +204,8 @@ def test_without_the_compiler_more_is_kept() -> None:
     """As an H200 reserved for a sequence of 8k tokens in a 4B model: 60.2 GB, with it 48.3 (benchmarks.md)."""
     mine = settings(recompute=False, method="binary", micro_batch_tokens=8193, max_sample_tokens=8193)
     measured = {True: 48.29e9, False: 60.19e9}
-    for fused, reserved in measured.items():
-        found = memory.training(mine, known("Qwen/Qwen3-4B"), "megatron", 1, fused=fused)
+    for compiled, reserved in measured.items():
+        found = memory.training(mine, known("Qwen/Qwen3-4B"), "megatron", 1, compiled=compiled)
         used = [part for part in memory.during_step(found) if part.what != "CUDA context"]
         assert memory.total(used) == pytest.approx(reserved, rel=0.03)
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
@@ -209,7 +214,7 @@ def test_without_the_compiler_more_is_kept() -> None:
         "megatron": shape_of({**TINY, **experts, "model_type": "qwen3_moe"}),
     }
     for trainer, shape in shapes.items():
-        both = {memory.activations(mine, shape, trainer, 1, fused=fused) for fused in (True, False)}
+        both = {memory.activations(mine, shape, trainer, 1, compiled=compiled) for compiled in (True, False)}
         assert len(both) == 1, "these parts are no fused ones"
 
 
@@ -255,6 +260,66 @@ def test_a_turn_that_is_longer_than_a_micro_batch_counts() -> None:
 def test_distributions_of_a_teacher_are_held_where_a_method_asks_one(method: str, held: bool) -> None:
     assert ("distributions of teacher and base" in parts(method=method)) == held
     assert "distributions of teacher and base" in parts(method=method, kl_base=0.1)
+
+
+def test_copies_for_branches_are_planned_where_there_are_branches_and_no_flex_attention() -> None:
+    shape = known("Qwen/Qwen3-4B")
+
+    def copied(
+        trainer: str, parallel: int = 1, compiled: bool = False, shape: ModelShape = shape, **changes: Any
+    ) -> int:
+        found = memory.training(settings(**changes), shape, trainer, parallel, compiled=compiled)
+        return sum(part.bytes for part in found if "copied for a branch" in part.what)
+
+    for trainer in ("megatron", "transformers"):
+        assert copied(trainer) > 0 == copied(trainer, compiled=True) == copied(trainer, merge_prefixes=False)
+        assert copied(trainer, max_sample_tokens=2 * TOKENS) == pytest.approx(2 * copied(trainer), rel=1e-6)
+        assert copied(trainer, 2) == pytest.approx(copied(trainer) / 2, rel=1e-6)
+    assert copied("transformers", shape=known("Qwen/Qwen3.5-4B")) == 0, "its linear attention cannot fork"
+
+
+TRUNK, BRANCH, HEADS, GROUPS, WIDTH = 3000, 16, 6, 2, 64
+OWN = prefix_attention.OWN
+
+
+def branches_of_megatron(query: Tensor, *sources: Tensor) -> Tensor:
+    keys, values = (torch.cat(parts, 2) for parts in (sources[::2], sources[1::2]))
+    attention = PackedAttention(CurrentSequence())
+    queries = torch.cat([query.new_zeros(1, HEADS, TRUNK, WIDTH), query], 2)
+    runs = [Run(begin, begin + BRANCH, TRUNK, before=((0, TRUNK),)) for begin in (TRUNK, TRUNK + BRANCH)]
+    return torch.cat([attention._attend(run, queries, keys, values) for run in runs], 2)
+
+
+def branches_of_transformers(query: Tensor, *sources: Tensor) -> Tensor:
+    calls = [
+        prefix_attention._Call(begin, begin + BRANCH, [(0, 0, TRUNK), (OWN, begin, begin + BRANCH)])
+        for begin in (0, BRANCH)
+    ]
+    found: Tensor = prefix_attention._Sliced.apply(calls, [0, OWN], None, query, *sources)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("trainer", "branches"), [("megatron", branches_of_megatron), ("transformers", branches_of_transformers)]
+)
+def test_copies_for_a_branch_take_on_a_cpu_what_its_kernels_need_of_those_planned(
+    trainer: str, branches: Callable[..., Tensor]
+) -> None:
+    """Its kernels do without the first two by query head."""
+    shapes = [(HEADS, 2 * BRANCH), *[(GROUPS, TRUNK)] * 2, *[(GROUPS, 2 * BRANCH)] * 2]
+    inputs = [torch.randn(1, *shape, WIDTH, dtype=torch.bfloat16, requires_grad=True) for shape in shapes]
+    output = branches(*inputs)
+    gradient = torch.randn_like(output)
+    held = most = 0
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
+        torch.autograd.grad(output, inputs, gradient)
+    for event in measured.profiler.kineto_results.events():  # type: ignore[union-attr]
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    each = HALF * (TRUNK + BRANCH) * WIDTH
+    by_head, by_group = memory.BRANCH_COPIES[trainer]
+    assert (by_head - 2) * HEADS + by_group * GROUPS <= most / each <= by_head * HEADS + by_group * GROUPS
 
 
 def test_all_of_a_server_and_a_trainer_is_counted_once() -> None:

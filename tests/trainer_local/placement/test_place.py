@@ -42,6 +42,21 @@ def placed(cards: str, environ: dict[str, str] | None = None, **changes: Any) ->
     return possible(place(settings(**changes), imagined(cards), environ or {}))
 
 
+def test_without_torchs_compiler_more_is_planned_and_said() -> None:
+    def plan(no_compiler: str, **changes: Any) -> Placement:
+        mine = {"recompute": False, "max_sample_tokens": 2048, **changes}
+        return place(settings(**mine), imagined("80"), {}, no_compiler=no_compiler)
+
+    def needed(found: Placement) -> int:
+        return total(part for part in found.parts if part.role == "trainer")
+
+    without, usual = plan("no Triton"), plan("")
+    assert needed(without) > needed(usual)
+    assert "planned without torch's compiler, so a step takes more memory and time: no Triton" in without.notes
+    assert not any("compiler" in note for note in usual.notes)
+    assert not any("compiler" in note for note in plan("no Triton", train=False).notes), "nothing is trained"
+
+
 def refusal(cards: str, environ: dict[str, str] | None = None, **changes: Any) -> str:
     with pytest.raises(ConfigError) as error:
         placed(cards, environ, **changes)

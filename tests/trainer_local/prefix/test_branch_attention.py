@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.nn.attention.flex_attention import BlockMask, create_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
@@ -213,22 +213,49 @@ def test_a_trial_that_runs_out_of_memory_decides_nothing(
     assert branch_attention.usable(*CUDA) and not caplog.records
 
 
-def test_a_kernel_that_cannot_be_compiled_is_said_once_and_copies_are_used(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    packed = tree()
-    wanted = attended(packed, torch.float32)
+UNCOMPILED = [TorchDynamoException("no compiler\nand more"), FailOnRecompileLimitHit("no compiler")]
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Let it be usable, and fail for the next tensors."""
 
     def failing(*_: Any) -> Tensor:
-        raise TorchDynamoException("no compiler\nand more")
+        raise error
 
     monkeypatch.setattr(branch_attention, "usable", cache(lambda *_: True))
     monkeypatch.setattr(branch_attention, "attention", failing)
+
+
+@pytest.mark.parametrize("error", UNCOMPILED, ids=lambda error: type(error).__name__)
+def test_a_kernel_that_cannot_be_compiled_is_said_once_and_copies_are_used(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    packed = tree()
+    wanted = attended(packed, torch.float32)
+    fail(monkeypatch, error)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             found = attended(packed, torch.float32)
             assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
     assert [said.rpartition(": ")[2] for said in caplog.messages] == ["no compiler"]
+
+
+@pytest.mark.parametrize("error", UNCOMPILED, ids=lambda error: type(error).__name__)
+def test_transformers_copies_keys_of_earlier_sequences_where_a_kernel_cannot_be_compiled(
+    error: Exception, model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = FORKED["forks of forks"]
+    fail(monkeypatch, error)
+    found = together(model, rows, budget=210, share=Sharing.TREES)
+    assert_same(found, one_by_one(model, rows))
+    assert [said.rpartition(": ")[2] for said in caplog.messages] == ["no compiler"]
+
+
+def test_another_failure_of_a_kernel_is_not_taken_for_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, torch.OutOfMemoryError("CUDA out of memory."))
+    with pytest.raises(torch.OutOfMemoryError):
+        attended(tree(), torch.float32)
+    assert not branch_attention.FlexFailure.known
 
 
 @torch.no_grad()

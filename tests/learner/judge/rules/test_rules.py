@@ -390,7 +390,7 @@ async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
     asked = turn(1, answer="**12**")
     judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="user", text="no bold please"))
     assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
-    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v7")
+    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v8")
     assert judgement.votes[0].score == -1.0 and judgement.reason
 
 
@@ -416,3 +416,35 @@ def test_a_thumb_next_to_words_is_read_with_them() -> None:
 @pytest.mark.parametrize("text", ["Can you write a numbered list of countries?", "Make a table of prime numbers"])
 def test_a_task_that_names_its_form_is_no_complaint(text: str) -> None:
     assert (read_message(text).score, read_message(text).hint) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Summarize our conversation so far, please.",
+        "Please summarize the conversation briefly.",
+        "Summarize our conversation in a short paragraph, please.",
+        "Give this conversation a short title, please.",
+        "Give the chat a short title",
+        "Can you write a short summary of our discussion?",
+        "Please give me a list of the three main points from this chat, in bullets.",
+        "Name this chat.",
+    ],
+)
+def test_a_request_about_the_conversation_says_nothing_about_the_answer(text: str) -> None:
+    reading = read_message(text, answer="There are five apples.")
+    assert (reading.score, reading.hint) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please keep this conversation short and simple.",
+        "Write in plain sentences in this chat, please.",
+        "Give me a short answer, please.",
+        "Summarize it in a shorter paragraph, please.",
+        "No bullets in this chat.",
+    ],
+)
+def test_a_wish_about_the_answers_of_a_conversation_is_one(text: str) -> None:
+    assert read_message(text, answer="There are **five** apples:\n- one\n- two").score == -1.0

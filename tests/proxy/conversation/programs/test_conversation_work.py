@@ -8,6 +8,7 @@ import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.classify import Evidence, TurnClass, classify
+from openclaw_rl.proxy.conversation.programs.purpose_headers import BODY_FIELDS, metadata_purposes
 from openclaw_rl.proxy.conversation.speaker import read_user
 from openclaw_rl.shared.messages.normalize import normalize_chat
 from tests.fixtures.clients import TOOLS
@@ -15,11 +16,18 @@ from tests.fixtures.clients import TOOLS
 AGENT = "You are a coding agent. You help the user with their code. Use your tools."
 
 
-def taken(*texts: str, system: str = AGENT, tools: bool = True, headers: dict[str, str] | None = None) -> TurnClass:
+def taken(
+    *texts: str,
+    system: str = AGENT,
+    tools: bool = True,
+    headers: dict[str, str] | None = None,
+    body: dict[str, Any] | None = None,
+) -> TurnClass:
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     messages += [{"role": ("user", "assistant")[index % 2], "content": text} for index, text in enumerate(texts)]
     chat = normalize_chat({"messages": messages, "tools": TOOLS if tools else None})
-    return classify(Evidence(headers or {}, chat.messages, tools, Chain(chat.messages).speeches))
+    stated = frozenset(metadata_purposes(body or {}))
+    return classify(Evidence(headers or {}, chat.messages, tools, Chain(chat.messages).speeches, stated=stated))
 
 
 ORDERS = [
@@ -179,3 +187,48 @@ def test_headers_are_read_by_one_table(name: str, value: str, reason: str) -> No
 )
 def test_other_headers_decide_nothing(name: str, value: str) -> None:
     assert taken("hello", headers={name: value}).kind == "main"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"purpose": "title_generation"}, "header-title"),
+        ({"generation_name": "chat-title", "trace_id": "1"}, "header-title"),
+        ({"agent_name": "ConversationSummarizer"}, "header-compaction"),
+        ({"langgraph_node": "summarize_conversation"}, "header-compaction"),
+        ({"trace_name": "context compaction"}, "header-compaction"),
+        ({"tags": ["prod", "title-generation"]}, "header-title"),
+        ({"tags": ["task:memory"]}, "header-memory"),
+        ({"parent_session_id": "9"}, "header-subagent"),
+        ({"isSubagent": True}, "header-subagent"),
+        ({"agent": {"type": "sub_agent"}}, "header-subagent"),
+        ({"task_type": "memory_extraction"}, "header-memory"),
+        ({"requestKind": "follow_up_suggestions"}, "header-utility"),
+        ({"user_id": '{"session_id": "1", "request_purpose": "title"}'}, "header-title"),
+    ],
+)
+@pytest.mark.parametrize("field", BODY_FIELDS)
+def test_metadata_is_read_by_the_same_table(field: str, metadata: dict[str, Any], reason: str) -> None:
+    assert taken("hello", body={field: metadata}) == TurnClass("side", reason)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        "title",
+        {"title": "Summary of my trip"},
+        {"task": "Summarize the quarterly report for the board"},
+        {"source": "summary.pdf"},
+        {"operation": "summarize_article"},
+        {"task": "product_title"},
+        {"tags": ["memory-bank-app", "title page", 7]},
+        {"parent_run_id": "1", "run_id": "2", "langgraph_node": "agent", "langgraph_step": 3},
+        {"isSubagent": False, "parent_session_id": None},
+        {"agent_name": "main", "generation_name": "chat"},
+        {"purpose": "title " * 3000},
+        {"tags": "title"},
+    ],
+)
+def test_other_metadata_decides_nothing(metadata: Any) -> None:
+    assert taken("hello", body={"metadata": metadata}).kind == "main"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.real.clients.client import UTILITY, Pip, Screen, Site
+from tests.real.clients.client import UTILITY, Pip, Screen, Site, recipe
 from tests.real.clients.tap import Exchange
 from tests.rigs.programs import output_of
 
@@ -15,8 +15,10 @@ class Aider(Screen):
     ready = "diff>"
 
     def configure(self, site: Site) -> None:
-        """Set its variables, and put the file under version control."""
-        site.variables |= {"OPENAI_API_BASE": site.url, "OPENAI_API_KEY": site.key, "GIT_CONFIG_GLOBAL": "/dev/null"}
+        """Write the variables that our command prints to its file, and put the fruit under version control."""
+        variables, _ = recipe(site, "aider").strip().split("\n\n")
+        (site.home / ".env").write_text(variables)
+        site.variables["GIT_CONFIG_GLOBAL"] = "/dev/null"
         site.variables |= {
             "AIDER_ANALYTICS": "false",
             "AIDER_CHECK_UPDATE": "false",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.real.clients.client import SUBAGENT, UTILITY, Rig, Screen, Site
+from tests.real.clients.client import SUBAGENT, UTILITY, Rig, Screen, Site, connect
 from tests.real.clients.tap import Exchange
 
 OWN_PROMPTS = (
@@ -23,8 +23,8 @@ class ClaudeCodeInTerminal(Screen):
     ready = "foragents"
 
     def configure(self, site: Site) -> None:
-        """Set its variables, and answer the questions of its first start."""
-        site.variables |= {"ANTHROPIC_BASE_URL": site.tap.url, "ANTHROPIC_AUTH_TOKEN": site.key}
+        """Have our command write its settings, and answer the questions of its first start."""
+        connect(site, "claude-code")
         site.variables |= dict.fromkeys(("DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "DISABLE_AUTOUPDATER"), "1")
         site.variables |= {"IS_SANDBOX": "1"}
         known = {"hasCompletedOnboarding": True, "projects": {str(site.work): {"hasTrustDialogAccepted": True}}}

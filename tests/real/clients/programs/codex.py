@@ -5,18 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from tests.real.clients.client import SUBAGENT, UTILITY, Command, Npm, Site
+from tests.real.clients.client import SUBAGENT, UTILITY, Command, Npm, Site, recipe
 from tests.real.clients.tap import Exchange
-
-CONFIGURATION = """
-model = "policy"
-model_provider = "rl"
-[model_providers.rl]
-name = "openclaw-rl"
-base_url = "{url}"
-env_key = "OPENAI_API_KEY"
-wire_api = "responses"
-"""
 
 
 class Codex(Command):
@@ -27,10 +17,10 @@ class Codex(Command):
     features = frozenset({"compact", "helper"})
 
     def configure(self, site: Site) -> None:
-        """Write its configuration file."""
+        """Write its configuration file as our command prints it."""
         (site.home / ".codex").mkdir()
-        (site.home / ".codex" / "config.toml").write_text(CONFIGURATION.format(url=site.url))
-        site.variables["OPENAI_API_KEY"] = site.key
+        (site.home / ".codex" / "config.toml").write_text(recipe(site, "codex"))
+        site.variables["OPENCLAW_RL_API_KEY"] = site.key
 
     def command(self, site: Site, words: str, again: bool) -> list[str]:
         """One message, in the session of the first."""

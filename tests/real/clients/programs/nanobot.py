@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 
-from tests.processes import ROOT
-from tests.real.clients.client import UTILITY, Command, Rig, Site
+from tests.real.clients.client import UTILITY, Command, Rig, Site, connect
 from tests.real.clients.tap import Exchange
 from tests.rigs.programs import output_of
 
@@ -20,9 +18,7 @@ class Nanobot(Command):
     def configure(self, site: Site) -> None:
         """Have it make its configuration file, and ours change it."""
         output_of(["nanobot", "onboard"], site.work, site.environment(), 120.0)
-        connect = ["connect", "nanobot", "--config", str(site.home / ".nanobot" / "config.json"), "--yes"]
-        command = [sys.executable, "-m", "openclaw_rl.cli.main", *connect, "--url", site.tap.url, "--key", site.key]
-        output_of(command, ROOT, site.environment(), 120.0)
+        connect(site, "nanobot")
 
     def command(self, site: Site, words: str, again: bool) -> list[str]:
         """One message."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 
 from openclaw_rl.shared.process import claim_port
-from tests.real.clients.client import SECONDS, SUBAGENT, UTILITY, Command, Npm, Site
+from tests.real.clients.client import SECONDS, SUBAGENT, UTILITY, Command, Npm, Site, connect
 from tests.real.clients.tap import Exchange
 from tests.rigs.programs import running
 
@@ -23,13 +23,8 @@ class OpenCode(Command):
     features = frozenset({"compact", "helper"})
 
     def configure(self, site: Site) -> None:
-        """Write its configuration file."""
-        provider = {"npm": "@ai-sdk/openai-compatible", "models": {"policy": {}}}
-        provider["options"] = {"baseURL": site.url, "apiKey": site.key}
-        known = {"provider": {"rl": provider}, "model": "rl/policy", "autoupdate": False}
-        folder = site.home / ".config" / "opencode"
-        folder.mkdir(parents=True)
-        (folder / "opencode.json").write_text(json.dumps(known))
+        """Have our command write its configuration file."""
+        connect(site, "opencode")
 
     def command(self, site: Site, words: str, again: bool) -> list[str]:
         """One message, in the session of the first."""
@@ -49,7 +44,7 @@ class OpenCode(Command):
         command = [self._program(site), "serve", "--port", url.rpartition(":")[2]]
         log = site.home / "serve.log"
         with running(command, site.work, site.environment(), log, ready=f"{url}/session", seconds=SECONDS):
-            model = {"providerID": "rl", "modelID": "policy"}
+            model = {"providerID": "clawrl", "modelID": "policy"}
             httpx.post(f"{url}/session/{site.session}/summarize", json=model, timeout=SECONDS).raise_for_status()
 
     def purpose(self, exchange: Exchange) -> str:

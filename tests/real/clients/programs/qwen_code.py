@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.real.clients.client import SUBAGENT, UTILITY, Command, Npm, Site
+from tests.real.clients.client import SUBAGENT, UTILITY, Command, Npm, Site, connect
 from tests.real.clients.tap import Exchange
 
 OWN_SYSTEMS = ("managed memory", "You are the component that summarizes", "prompt suggestion")
@@ -23,12 +23,12 @@ class QwenCode(Command):
     features = frozenset({"compact", "helper"})
 
     def configure(self, site: Site) -> None:
-        """Set its variables."""
-        site.variables |= {"OPENAI_BASE_URL": site.url, "OPENAI_API_KEY": site.key, "OPENAI_MODEL": "policy"}
+        """Have our command write its settings."""
+        connect(site, "qwen-code")
 
     def command(self, site: Site, words: str, again: bool) -> list[str]:
         """One message, in the newest session if it is not the first."""
-        return ["qwen", "--yolo", "--auth-type", "openai", *(["--continue"] if again else []), "--prompt", words]
+        return ["qwen", "--yolo", *(["--continue"] if again else []), "--prompt", words]
 
     def compact(self, site: Site, say: Callable[[str], object]) -> None:
         """Give its command for it."""

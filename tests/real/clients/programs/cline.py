@@ -1,0 +1,31 @@
+"""Cline's CLI in a terminal, over chat."""
+
+from __future__ import annotations
+
+import json
+
+from tests.real.clients.client import Npm, Screen, Site, connect
+from tests.real.clients.tap import Exchange
+
+
+class Cline(Screen):
+    """`cline`."""
+
+    name = "cline"
+    packages = Npm("cline@3.0.65")
+    features = frozenset({"compact", "helper"})
+    ready = "Auto-approveallenabled"
+    pastes = True
+
+    def configure(self, site: Site) -> None:
+        """Have our command write its file of providers, and leave out what it advertises at first."""
+        connect(site, "cline")
+        shown = {"shown": dict.fromkeys(("cline-cli-cline-pass-intro", "cline-cli-desktop-launch"), True)}
+        (site.home / ".cline" / "data" / "settings" / "cli-notices.json").write_text(json.dumps(shown))
+
+    def command(self, site: Site) -> list[str]:
+        """Its screen."""
+        return ["cline", "--tui"]
+
+    def purpose(self, exchange: Exchange) -> str:
+        return ""
