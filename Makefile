@@ -118,6 +118,8 @@ docs: setup
 	$(BIN)/python -m bench.real_model.page
 	$(BIN)/python -m bench.judge_page
 	$(BIN)/python -m bench.gpu_page
+	$(BIN)/python -m bench.first_hour --page
+	$(BIN)/python -m bench.clients_page
 
 bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)

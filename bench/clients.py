@@ -38,7 +38,7 @@ def measure(options: argparse.Namespace) -> int:
         measured = _measure(known[name], folder.resolve() / name)
         if measured is not None:
             result[name] = measured
-    report(options, "clients", COLUMNS, [_row(name, figures) for name, figures in result.items()], result)
+    report(options, "clients", COLUMNS, [row(name, figures) for name, figures in result.items()], result)
     return 0
 
 
@@ -58,7 +58,8 @@ def _measure(client: Any, folder: Path) -> dict[str, Any] | None:
     return figures
 
 
-def _row(name: str, figures: dict[str, Any]) -> list[str]:
+def row(name: str, figures: dict[str, Any]) -> list[str]:
+    """A line of the table, under `COLUMNS`."""
     pairs = ["/".join(map(str, figures[pair])) for pair in ("utility", "parents", "reactions")]
     works = "yes" if figures["works"] else "no"
     return [name, figures["version"], works, str(figures["turns"]), *pairs, str(figures["trained_wrongly"])]

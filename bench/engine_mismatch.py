@@ -39,6 +39,7 @@ from bench.checks import Threshold, as_json, verdict
 from bench.program import log, parser, report, run, service
 from bench.random_model import even_sample
 from bench.trainer_watch import answer_logprobs
+from openclaw_rl.cli.client import running as part_running
 from openclaw_rl.learner.methods import METHODS
 from openclaw_rl.shared.backends import create_engine
 from openclaw_rl.shared.errors import EngineError
@@ -215,7 +216,8 @@ async def measure(options: argparse.Namespace) -> int:
     port = claim_port("127.0.0.1", 0, setting="engine_port")
     fields = {"model": model, "backend": options.backend, "device": options.device}
     async with service(options, {**fields, "engine_port": port}, only=("engine", "proxy")) as running:
-        settings = Settings(**fields, engine_port=port, data=running.data)
+        card = part_running(running.data, "engine") if running.data else None  # its URL holds the engine's secret
+        settings = Settings(**fields, engine_port=port, engine_url=card["url"] if card else "", data=running.data)
         trainer = await asyncio.to_thread(resolve(TRAINERS[options.trainer]), settings)
         comparison = EngineComparison(settings, trainer, options)
         try:

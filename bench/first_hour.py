@@ -1,10 +1,10 @@
 """A person's first hour with SmolLM2, as the page docs/first-hour.md shows it.
 
-    python -m bench.first_hour [--url URL --key KEY] [--json] [--save FILE]
+    python -m bench.first_hour [--url URL] [--json] [--save FILE] [--page]
 
 Ten questions; a complaint where the answer has a list or bold, thanks where it has none; six other questions before the
-first version and after it. Talks to the service that `make run` has started, or starts one. It is a record of one run,
-not a measurement: `bench.real_model` measures.
+first version and after it. Talks to the service of `make run` (its key in OPENCLAW_RL_API_KEY), or starts one. It is a
+record of one run, not a measurement: `bench.real_model` measures.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _short(found: Mapping[str, Any]) -> Iterator[list[str]]:
         f"{sum(seconds) / max(1, len(seconds)):.0f}",
     ]
     yield ["seconds from the last answer until the first version was live", f"{found['wait_seconds']:.0f}"]
-    yield ["of the step", f"{found['step_seconds']:.0f}"]
+    yield ["seconds of the step", f"{found['step_seconds']:.0f}"]
     yield [
         f"answers with a list or bold to {len(HELD_OUT)} other questions, before and after",
         ", ".join(_count(side) for side in sides),
@@ -143,8 +143,9 @@ def _count(answers: list[str]) -> str:
 
 _HEAD = """
 The record of one run in a fresh clone ({date}, commit {commit:.8}, {cores} CPU cores): `make run` served SmolLM2, and
-`{command}` talked to it as a person would: ten questions, a complaint where an answer had a list or bold, and thanks
-where it had none. Six other questions were asked before and after. The answers are real, none was chosen, and long ones
+`{command}`
+talked to it as a person would: ten questions, a complaint where an answer had a list or bold, and thanks where it had
+none. Six other questions were asked before and after. The answers are real, none was chosen, and long ones
 end with […]. [start-cpu.md](start-cpu.md) explains the steps.
 
 ## In short
@@ -153,7 +154,7 @@ end with […]. [start-cpu.md](start-cpu.md) explains the steps.
 _LIMITS = """
 Six questions are an anecdote and no measurement; [methods.md](methods.md#measured-on-a-real-model) has one, with a
 control. The model is small, and its answers are weak in content with and without training. The teacher is this model
-with the complaint in its prompt. So one version changes some answers, and not all of them.
+with the complaint in its prompt. One version changes answers; the table says whether it changed the lists.
 
 ## Before
 """
@@ -204,11 +205,8 @@ SECTION = Section("first-hour.md", "first-hour", page)
 
 def main() -> int:
     options = program.parser(__doc__, needs_service=True)
-    options.add_argument("--page", action="store_true", help="write the page from the committed result, and end")
-    if "--page" in sys.argv[1:]:
-        SECTION.write()
-        return 0
-    return program.run(options, measure)
+    options.add_argument("--page", action="store_true", help="write the page from the saved result, and nothing else")
+    return program.run(options, lambda chosen: SECTION.write() if chosen.page else measure(chosen))
 
 
 if __name__ == "__main__":

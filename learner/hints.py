@@ -84,13 +84,12 @@ class HintMemory:
         self._engine = engine
         self._prompter = prompter
         self._settings = settings
-        self._balances: _Balances | None = None
 
     async def standing(self) -> list[str]:
         """The newest distinct hints that have not fallen; all known ones if the engine cannot score, or has dropped
         the base.
         """
-        found = self._balances = self._balances or await self._read()
+        found = await self._read()
         before = msgspec.json.encode(found)
         limit = self._settings.learning.max_hints
         try:
@@ -109,9 +108,10 @@ class HintMemory:
     async def _read(self) -> _Balances:
         """The balances of the journal, without the hints of sessions that were forgotten."""
         stored = await self._journal.get_control(BALANCES)
-        if not stored:
+        try:
+            found = msgspec.json.decode(stored, type=_Balances) if stored else _Balances()
+        except msgspec.MsgspecError:  # damaged: counted again
             return _Balances()
-        found = msgspec.json.decode(stored, type=_Balances)
         texts = dict(await self._journal.hint_mentions([hint.last for hint in found.hints]))
         found.hints = [
             msgspec.structs.replace(hint, text=texts[hint.last]) for hint in found.hints if hint.last in texts

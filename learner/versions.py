@@ -43,8 +43,8 @@ def checkpoint_of(version: PolicyVersion) -> Checkpoint:
 
 
 def damage_of(version: PolicyVersion) -> str:
-    """Damage of a version's checkpoint; "" for none, and for the base."""
-    return damage(Path(version.checkpoint)) if version.checkpoint else ""
+    """Damage of what engines load of a version's checkpoint; "" for none, and for the base."""
+    return damage(Path(version.checkpoint), SERVED) if version.checkpoint else ""
 
 
 def check_resume(settings: Settings) -> Path:

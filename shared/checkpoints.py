@@ -38,8 +38,8 @@ def unsealed(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 def damage(folder: Path, part: str = "") -> str:
     """The difference of a checkpoint, or a part of it, from its seal; "" where there is none."""
-    if not folder.is_dir():
-        return f"{folder} is gone"
+    if not (folder / part).is_dir():
+        return f"{folder / part} is gone"
     if not (folder / META).exists():
         return ""
     meta = read_json(folder / META)

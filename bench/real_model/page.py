@@ -34,8 +34,7 @@ The goals were set before the measurement. {missed} of {all} are missed.
 
 """
 _PUBLISHED = """
-Compare the published recipes with care: {names} ran with fewer people and seeds than `trained`, as their intervals
-show.
+Compare with care: {names} ran with fewer people or seeds than `trained`. A row without ± has one seed.
 """
 _SIDE_BY_SIDE = """
 ### The tiny and the real model side by side
@@ -63,7 +62,7 @@ def measured() -> str:
         _HEAD.format(**{name: found[name] for name in ("command", "date", "commit", "model", "curve")}, seeds=seeds),
         table(report.COLUMNS, report.rows(found["arms"])),
     ]
-    fewer = [name for name in PUBLISHED if name in found["arms"]]
+    fewer = report.with_fewer_cells(found["arms"], PUBLISHED)
     if fewer:
         parts.append(_PUBLISHED.format(names=" and ".join(f"`{name}`" for name in fewer)))
     goals = report.goals(found["arms"])

@@ -107,6 +107,12 @@ def goals(found: Mapping[str, Any]) -> list[list[str]]:
     return lines
 
 
+def with_fewer_cells(found: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Arms of `names` that ran with fewer people or seeds than `trained`."""
+    cells = {arm: sum(len(entry["known"]) for entry in people.values()) for arm, people in found.items()}
+    return [name for name in names if 0 < cells.get(name, 0) < cells.get("trained", 0)]
+
+
 def _met(met: bool) -> str:
     return "met" if met else "missed"
 

@@ -17,6 +17,7 @@ from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.trajectories.imported import Importer
 from openclaw_rl.cli.trajectories.trajectory import FileSession, TrajectoryError, sessions_in
 from openclaw_rl.shared.backends import create_engine
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.engine.protocol import Engine, EngineInfo
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.journal import AsyncJournal
@@ -114,8 +115,8 @@ async def _ask(engine: Engine, settings: Settings) -> EngineInfo:
         return await engine.info()
     except EngineError as error:
         raise ServiceError(
-            f"the engine at {settings.engine.url} does not answer ({error}), and imported answers need its scores: "
-            "start the service with openclaw-rl serve"
+            f"the engine at {without_secret(settings.engine.url)} does not answer ({error}), and imported answers need "
+            "its scores: start the service with openclaw-rl serve"
         ) from error
 
 

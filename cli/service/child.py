@@ -118,8 +118,9 @@ class Child:
         if self._after is not None:
             await self._after()
         self.started, self._started = time.time(), time.monotonic()
+        command = await asyncio.to_thread(self._command)  # may read a large checkpoint
         process = await start_child(
-            *self._command(),
+            *command,
             environment=self._environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

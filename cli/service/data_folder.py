@@ -26,15 +26,15 @@ SHIPPED = "the shipped policy"
 _EDGE_BYTES = 1 << 16
 
 
-def stored_key(data: Path) -> str:
-    """The key in the data folder, made at the first call; readable by its owner only."""
-    path = data / "api_key"
+def stored_key(data: Path, name: str = "api_key") -> str:
+    """A key in the data folder, made at the first call; readable by its owner only."""
+    path = data / name
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
     key = path.read_text().strip()
     if not key:
-        raise ConfigError(f"{path} is empty; remove it to have a new key made, or set OPENCLAW_RL_API_KEY")
+        raise ConfigError(f"{path} is empty; remove it to have a new one made")
     return key
 
 

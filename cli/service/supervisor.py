@@ -24,6 +24,8 @@ from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.checkpoints import SERVED, nearest_intact
+from openclaw_rl.shared.engine.http_client import without_secret
+from openclaw_rl.shared.engine.wire import SECRET, SECRET_USER
 from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
@@ -87,12 +89,13 @@ class Supervisor:
         if starts_engine and not is_loopback(settings.engine.host):
             say(f"engine_host = {settings.engine.host}: the engine has no key; let only trusted machines reach it")
         elif "engine" in plan.roles and not starts_engine:
-            say(f"using the engine at {settings.engine.url}; none is started here")
+            say(f"using the engine at {without_secret(settings.engine.url)}; none is started here")
         data = settings.serve.data.resolve()
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._locks = [FolderLock(data, role) for role in plan.roles]
             key = settings.serve.api_key or data_folder.stored_key(data)
+            self._secret = data_folder.stored_key(data, "engine_secret")
             plan = plan.with_settings(data=data, api_key=key).downloaded()
             data_folder.hold(plan.settings, plan.policy)
         except OSError as error:
@@ -122,17 +125,23 @@ class Supervisor:
         engine = plan.settings.engine
         if starts:
             port = self._hold_port(engine.host, engine.port, "engine_port")
-            return {"engine_port": port, "engine_url": address(engine.host, port)}
+            return {"engine_port": port, "engine_url": self._engine_url(plan, port)}
         if engine.url:
             return {}
         if engine.port:
-            return {"engine_url": address(engine.host, engine.port)}
+            return {"engine_url": self._engine_url(plan, engine.port)}
         if card := running(data, "engine"):
             return {"engine_url": str(card["url"])}
         raise ConfigError(
             f"no engine: set OPENCLAW_RL_ENGINE_URL (--engine-url), or start one on the same data folder "
             f"({data}) with: openclaw-rl serve --only engine"
         )
+
+    def _engine_url(self, plan: ServicePlan, port: int) -> str:
+        """The URL of an engine on this machine, with its secret if it is one of ours that only this machine reaches."""
+        engine = plan.settings.engine
+        known = engine.backend != "megatron" and is_loopback(engine.host)
+        return address(engine.host, port, self._secret if known else "")
 
     def _hold_port(self, host: str, port: int, setting: str) -> int:
         bound = hold_port(host, port, setting=setting)
@@ -149,6 +158,7 @@ class Supervisor:
             role,
             self._command(role),
             environment=os.environ
+            | ({SECRET: self._secret} if self._needs_secret(role) else {})
             | to_environment(self.settings)
             | quiet(self.settings)
             | (placement.variables if on_gpus else {})
@@ -158,6 +168,9 @@ class Supervisor:
             settled=self.ready,
             after=partial(self._up_before, role),
         )
+
+    def _needs_secret(self, role: str) -> bool:
+        return role in self._engines and "@" in self._urls[role]
 
     @property
     def url(self) -> str:
@@ -218,7 +231,7 @@ class Supervisor:
         live = next((version for version in versions.values() if version.state == "live"), None)
         if live is None or not live.checkpoint:
             return []
-        intact, fault = nearest_intact(versions, live.number)
+        intact, fault = nearest_intact(versions, live.number, SERVED)
         if fault:
             self._say(f"{fault}; the engine starts with version {intact.number}")
         return ["--live", f"{intact.number}={Path(intact.checkpoint) / SERVED}"] if intact.checkpoint else []
@@ -357,7 +370,8 @@ async def _ticks(seconds: float = POLL_SECONDS) -> AsyncIterator[None]:
         await asyncio.sleep(seconds)
 
 
-def address(host: str, port: int) -> str:
-    """A URL under which a bound address is reached from this machine."""
+def address(host: str, port: int, secret: str = "") -> str:
+    """A URL under which a bound address is reached from this machine, with the secret that it asks for."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    known = f"{SECRET_USER}:{secret}@" if secret else ""
+    return f"http://{known}[{host}]:{port}" if ":" in host else f"http://{known}{host}:{port}"

@@ -253,12 +253,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "title",
-        "asks for a title of a conversation; with tools, or for tags of it, in words that only a program uses",
+        "asks for a title of the conversation",
         _asks_title,
     ),
     Rule(
         "summary",
-        "asks for a summary of a conversation that it quotes, or that a program condenses",
+        "asks for a summary of a conversation that it quotes, or that stands above it",
         _asks_summary,
     ),
     Rule(

@@ -38,9 +38,9 @@ class EngineClient:
 
     def __init__(self, url: str, *, request_timeout: float = 600.0, patience: float = PATIENCE_SECONDS) -> None:
         """`request_timeout` seconds for a whole answer, `patience` seconds for an engine that cannot be reached."""
-        self.url = url.rstrip("/")
         self._request_timeout = request_timeout
-        self._endpoint = EngineEndpoint(self.url, patience)
+        self._endpoint = EngineEndpoint(url, patience)
+        self.url = self._endpoint.url
         self._info: EngineInfo | None = None
 
     async def generate(

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_rl.shared.engine.http_client import Broken, HttpClient, Reply
+from openclaw_rl.shared.engine.http_client import Broken, HttpClient, Reply, without_secret
 from openclaw_rl.shared.errors import EngineError
 
 INFO_SECONDS = 10.0
@@ -31,9 +31,9 @@ class EngineEndpoint:
     """The engine at `url`; `patience` is how many seconds it may be out of reach. Methods raise `EngineError`."""
 
     def __init__(self, url: str, patience: float) -> None:
-        self.url = url.rstrip("/")
+        self.url = without_secret(url.rstrip("/"))
         self.patience = patience
-        self._http = HttpClient(self.url)
+        self._http = HttpClient(url.rstrip("/"))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -101,7 +101,7 @@ class EngineEndpoint:
             raise EngineError(f"the engine at {self.url} cannot be reached: {reason}") from error
         facts = decode_or_none(raw, dict[str, Any])
         if status != 200 or facts is None:
-            reason = f": {error_message(raw)}" if status == 503 and raw else ""
+            reason = f": {error_message(raw)}" if status in (401, 503) and raw else ""
             raise EngineError(f"the engine at {self.url} answered {path} with status {status}{reason}", status=status)
         return dict(facts)
 

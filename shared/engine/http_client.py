@@ -70,6 +70,12 @@ class _Connection(NamedTuple):
         self.transport.abort()
 
 
+def without_secret(url: str) -> str:
+    """The URL as messages show it: without user name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 class HttpClient:
     """Requests to the server at `url` (http or https; a user name and a password in it are sent as basic
     authentication). May be made outside an event loop; used in one at a time.

@@ -8,7 +8,10 @@ Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /h
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hmac
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Protocol
@@ -16,11 +19,15 @@ from typing import Any, Protocol
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from openclaw_rl.shared.engine.wire import (
+    SECRET,
+    SECRET_USER,
     AbortRequest,
     EngineJob,
     Event,
@@ -241,8 +248,46 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def create_app(engine: ServedEngine, *, incremental: bool = True) -> Starlette:
-    """The ASGI application around an engine; starts and stops it with the application's lifespan."""
+_SECRET_MISSING = "the engine has a secret: engine_url must be the URL that openclaw-rl serve --only engine shows"
+
+
+class EngineGuard:
+    """Refuses requests that do not come from this service: those of web pages, which carry an `Origin` or a body that
+    is not called JSON (a page may send others anywhere), and with a `secret` those that do not know it (HTTP's basic
+    authentication, as in the URL that the clients get). `/health` is open.
+    """
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str) -> None:
+        self._app = app
+        self._secret = secret
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        refused = self._refusal(scope) if scope["type"] == "http" else None
+        await (self._app if refused is None else _refusal(refused))(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Refused | None:
+        headers = Headers(scope=scope)
+        if "origin" in headers:
+            return Refused("the engine serves no web pages", 403)
+        if scope["method"] == "POST" and not headers.get("content-type", "").startswith("application/json"):
+            return Refused("the body must be application/json", 415)
+        if not self._secret or scope["path"] == "/health":
+            return None
+        given = headers.get("authorization", "").encode()
+        return None if hmac.compare_digest(given, basic(self._secret)) else Refused(_SECRET_MISSING, 401)
+
+
+def basic(secret: str) -> bytes:
+    """The header `Authorization` of a client that knows a secret."""
+    return b"Basic " + base64.b64encode(f"{SECRET_USER}:{secret}".encode())
+
+
+def create_app(engine: ServedEngine, *, incremental: bool = True, secret: str | None = None) -> Starlette:
+    """The ASGI application around an engine; starts and stops it with the application's lifespan. `secret` is by
+    default that in the environment.
+    """
+    secret = os.environ.get(SECRET, "") if secret is None else secret
 
     async def health(_: Request) -> Response:
         return Response(status_code=200 if engine.healthy else 503)
@@ -277,6 +322,7 @@ def create_app(engine: ServedEngine, *, incremental: bool = True) -> Starlette:
 
     return Starlette(
         lifespan=lifespan,
+        middleware=[Middleware(EngineGuard, secret=secret)],
         routes=[
             Route("/generate", Generate(engine, incremental=incremental), methods=["POST"]),
             Route("/abort_request", abort, methods=["POST"]),

@@ -18,6 +18,11 @@ from msgspec import Meta
 
 from openclaw_rl.shared.records import PromptImage
 
+SECRET = "OPENCLAWRL_ENGINE_SECRET"
+"""Variable with the secret of the engine of a service, which only its own processes know. It is no setting."""
+SECRET_USER = "openclaw-rl"
+"""User name of the secret in a URL."""
+
 
 class Refused(Exception):
     """A request that is answered with an error; `status` is its HTTP status."""

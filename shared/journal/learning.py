@@ -319,7 +319,8 @@ def _sample(turn: Turn, row: tuple[Any, ...]) -> Sample:
 
 
 def _consume(connection: Connection, number: int, position: int, sample_id: str) -> None:
-    found = connection.execute("SELECT state, turn FROM samples WHERE sample_id = ?", (sample_id,)).fetchone()
+    query = "SELECT state, turn, reward, hint FROM samples WHERE sample_id = ?"
+    found = connection.execute(query, (sample_id,)).fetchone()
     if found is None:
         raise JournalError(
             f"version {number} holds sample {sample_id}, which is not in the journal (its session may have been "
@@ -339,8 +340,14 @@ def _consume(connection: Connection, number: int, position: int, sample_id: str)
         "INSERT INTO version_samples (sample_id, version, position) VALUES (?,?,?)", (sample_id, number, position)
     )
     connection.execute("UPDATE samples SET state = 'consumed' WHERE sample_id = ?", (sample_id,))
-    # Judged again while the step ran: the step counts, and its turn must not count twice.
-    connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (found[1],))
+    # Judged again while the step ran: the step counts, and its turn must not count twice. A person's word that says
+    # otherwise waits as a correction of what was learned, as it would had it come after the step.
+    connection.execute(
+        "UPDATE samples SET state = 'superseded' WHERE turn = ?1 AND state = 'ready' AND NOT (explicit "
+        "AND EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = ?1) "
+        "AND (reward IS NOT ?2 OR (hint IS NOT NULL AND hint IS NOT ?3)))",
+        found[1:],
+    )
 
 
 def _change_state(

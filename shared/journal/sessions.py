@@ -58,6 +58,11 @@ _STATES = (
 """The state of a turn is that of the first query that finds something."""
 
 # Everything that hangs on a turn, in an order that foreign keys allow.
+_LAST_JUDGEMENT = "last judgement"
+"""The control that keeps the numbers of forgotten judgements from being given again: others remember how far they have
+read by them.
+"""
+
 _OF_A_TURN = (
     "contents",
     "answer_marks",
@@ -269,7 +274,19 @@ def forget(connection: Connection, session_id: str) -> list[int]:
     return versions
 
 
+def last_judgement(connection: Connection) -> int:
+    """The highest number that a judgement ever had, also one of a session that was forgotten."""
+    found = connection.value(
+        "SELECT max((SELECT coalesce(max(id), 0) FROM judgements), "
+        "coalesce((SELECT CAST(value AS INTEGER) FROM controls WHERE key = ?), 0))",
+        _LAST_JUDGEMENT,
+    )
+    return int(found)
+
+
 def _forget_content(connection: Connection, session: int, turns: Sequence[int]) -> None:
+    last = str(last_judgement(connection))
+    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (_LAST_JUDGEMENT, last))
     connection.execute(
         "UPDATE turns SET parent_turn_id = NULL, parent_reason = ?2 "
         "WHERE session != ?1 AND parent_turn_id IN (SELECT turn_id FROM turns WHERE session = ?1)",

@@ -14,7 +14,13 @@ import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
-from openclaw_rl.shared.journal.sessions import expect, expected_episode, forget_expected, open_episode_of
+from openclaw_rl.shared.journal.sessions import (
+    expect,
+    expected_episode,
+    forget_expected,
+    last_judgement,
+    open_episode_of,
+)
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import intact_turns, naming_row, read_turn, turn_row
 from openclaw_rl.shared.journal.views import Frame
@@ -163,8 +169,8 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
     wish = judgement.hint if judgement.hint_role == "user" else None
     turn = turn_row(connection, judgement.turn_id)
     connection.execute(
-        "INSERT INTO judgements (turn, feedback_id, score, hint, body) VALUES (?,?,?,?,?)",
-        (turn, judgement.feedback_id, judgement.score, wish, pack_record(judgement)),
+        "INSERT INTO judgements (id, turn, feedback_id, score, hint, body) VALUES (?,?,?,?,?,?)",
+        (last_judgement(connection) + 1, turn, judgement.feedback_id, judgement.score, wish, pack_record(judgement)),
     )
     _count_votes(connection, judgement)
     if judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id):

@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from bench import gpu_page, judge_page, pages
+from bench import clients_page, first_hour, gpu_page, judge_page, pages
 from bench.learning import page as learning_page
 from bench.pages import Section, table
 from bench.real_model import page as real_model_page
 
-SECTIONS = (gpu_page.SECTION, judge_page.SECTION, learning_page.SECTION, real_model_page.SECTION)
+SECTIONS = (
+    *clients_page.SECTIONS,
+    first_hour.SECTION,
+    gpu_page.SECTION,
+    judge_page.SECTION,
+    learning_page.SECTION,
+    real_model_page.SECTION,
+)
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)

@@ -120,9 +120,10 @@ class LoggedEngine:
     async def forward(self, request: web.Request) -> web.Response:
         """Every other route, as the real engine answers it."""
         data = await request.read()
+        headers = {"content-type": request.content_type} if data else {}
         async with (
             aiohttp.ClientSession() as session,
-            session.request(request.method, self._real + request.path, data=data) as real,
+            session.request(request.method, self._real + request.path, data=data, headers=headers) as real,
         ):
             content = await real.read()
             if self.constrains and request.path == "/model_info":

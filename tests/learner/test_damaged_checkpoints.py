@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.learner.versions import DAMAGED
-from openclaw_rl.shared.checkpoints import damage, folder_digest, sealed_digest
+from openclaw_rl.shared.checkpoints import SERVED, damage, folder_digest, sealed_digest, unsealed
 from openclaw_rl.shared.records import PolicyVersion
 from tests.learner.test_loop import COMPLAINTS, states, tell
 from tests.learner.world import World, Worlds
@@ -125,3 +125,15 @@ async def test_a_candidate_that_was_damaged_before_it_was_published_is_rejected(
     await world.versions.start()
     assert await states(world) == [(0, None, "retired"), (1, 0, "live"), (2, 1, "rejected")]
     assert "SHA-256" in (await _version(world, 2)).guard["reason"]
+
+
+async def test_a_checkpoint_of_an_older_version_has_no_seal_and_is_used_if_its_weights_are_there(
+    worlds: Worlds, tmp_path: Path
+) -> None:
+    await _learned(worlds, 1)
+    folder = tmp_path / "data" / "checkpoints" / "1"
+    meta = unsealed(json.loads((folder / "meta.json").read_text()))
+    (folder / "meta.json").write_text(json.dumps(meta))
+    assert damage(folder) == damage(folder, SERVED) == ""
+    (folder / SERVED).rename(folder / "elsewhere")
+    assert damage(folder, SERVED) == f"{folder / SERVED} is gone"

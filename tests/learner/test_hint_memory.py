@@ -99,6 +99,7 @@ class MemoryWorld:
         role: str = "user",
         before: Turn | None = None,
         system: str = "",
+        session: str = "session-1",
     ) -> Turn:
         """A turn that was answered, judged so; a second try if there is a turn `before`, and a complaint about it."""
         self._count += 1
@@ -111,6 +112,7 @@ class MemoryWorld:
         ids = self.prompter.tokenizer.encode(answer, add_special_tokens=False)
         made = turn(
             self._count,
+            session_id=session,
             messages=messages,
             prompt_ids=prompt,
             parent_turn_id=before.turn_id if before else None,
@@ -322,5 +324,25 @@ async def test_hints_of_a_forgotten_session_are_not_kept(world: MemoryWorld) -> 
     assert await world.memory.standing() == [OLD[0]]
     assert OLD[0] not in await world.journal.get_control(BALANCES)
     await world.journal.forget("session-1")
+    assert await world.memory.standing() == []
     world.restart()
     assert await world.memory.standing() == []
+
+
+async def test_a_hint_after_a_forgotten_session_has_a_balance_of_its_own(world: MemoryWorld) -> None:
+    world.opposing(OLD[0])
+    await world.judged(PLAIN, -1.0, NEW[0])
+    await world.judged(BOLD, -1.0, OLD[0], session="session-2")
+    for _ in range(3):
+        await world.judged(BOLD, 1.0, session="session-2")
+    assert await world.memory.standing() == [NEW[0]]
+    await world.journal.forget("session-2")
+    await world.judged(PLAIN, -1.0, NEW[1])
+    assert await world.memory.standing() == list(NEW)
+
+
+async def test_balances_that_are_damaged_are_counted_again(world: MemoryWorld) -> None:
+    world.opposing()
+    await world.judged(BOLD, -1.0, OLD[0])
+    await world.journal.set_control(BALANCES, "[[")
+    assert await world.memory.standing() == [OLD[0]]

@@ -437,7 +437,7 @@ class Broken:
 
     async def judge(self, turn: Turn, next_state: NextState) -> Judgement:
         if next_state.text == "break":
-            raise ZeroDivisionError("a fault nobody thought of")
+            raise ZeroDivisionError("a fault that was not foreseen")
         return Judgement(turn_id=turn.turn_id, score=1.0)
 
 
@@ -453,7 +453,7 @@ async def test_a_turn_on_which_the_judge_breaks_is_set_aside_and_the_others_are_
     assert await world.journal.unjudged(9) == []
     explained = await world.journal.explain(broken.turn_id)
     assert explained is not None
-    assert "judging it failed (ZeroDivisionError: a fault nobody thought of)" in explained["quarantine"]["reason"]
+    assert "judging it failed (ZeroDivisionError: a fault that was not foreseen)" in explained["quarantine"]["reason"]
 
 
 async def test_a_turn_that_changed_on_disk_is_set_aside_and_the_loop_continues(

@@ -115,6 +115,8 @@ class CloudTrainer:
             raise
         if report.updates:
             self._step, self._unsaved = number, True
+        elif self._sent_data:
+            self._retry.over()  # no checkpoint follows, which would end it
         return report
 
     async def save(self, path: str) -> Checkpoint:

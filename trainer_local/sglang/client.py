@@ -46,6 +46,7 @@ from openclaw_rl.shared.engine.answers import (
 )
 from openclaw_rl.shared.engine.client import PATIENCE_SECONDS, EngineClient
 from openclaw_rl.shared.engine.endpoint import EngineEndpoint
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, PromptImage, Scores, Tokens
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.records import Sampling, new_id
@@ -127,19 +128,20 @@ class SglangEngine:
         SGLang's GPUs, `run` is the folder in which processes find each other, and `owns` says whether this one owns an
         SGLang that has no other owner.
         """
-        self.url = url.rstrip("/")
+        self._full_url = url.rstrip("/")
+        self.url = without_secret(self._full_url)
         self._request_timeout = request_timeout
         self._patience = patience
         self._store = store or VersionStore()
         self._transfer = transfer
         self._colocated = colocated
-        front = EngineEndpoint(self.url, patience)
+        front = EngineEndpoint(self._full_url, patience)
         self._servers = Servers(front)
-        self._card = None if run is None else card_path(run, self.url)
+        self._card = None if run is None else card_path(run, self._full_url)
         self._owns = owns
         self._owning = False
         self._owned = contextlib.AsyncExitStack()
-        self._local = Owner(self.url, self._store)
+        self._local = Owner(self._full_url, self._store)
         self._remote: OwnerClient | None = None
         self._ours: EngineClient | None = None
         self._info: EngineInfo | None = None
@@ -329,7 +331,9 @@ class SglangEngine:
         model = await self._servers.find()
         if model.get("openclaw_rl"):
             if self._ours is None:
-                self._ours = EngineClient(self.url, request_timeout=self._request_timeout, patience=self._patience)
+                self._ours = EngineClient(
+                    self._full_url, request_timeout=self._request_timeout, patience=self._patience
+                )
             self._info = self._ours.learn(model)
             return self._info
         self._ours = None

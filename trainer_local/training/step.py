@@ -225,7 +225,7 @@ class _Passes:
         """
         if self._values:
             return self._values
-        return self._sums.values(share=self.updates / self.in_each or 1.0)
+        return self._sums.values(share=self.updates / self.in_each)
 
     def make(self) -> bool:
         """Make a pass. False if the batch is taught, then without the last update, or the time over. The first pass has

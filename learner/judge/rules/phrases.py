@@ -146,8 +146,9 @@ TASK = re.compile(
 WORK_ON_TALK = re.compile(
     r"^(?:(?:please|pls|now|then|and|so|ok|okay|also|finally|can you|could you|would you|will you|i want you to)"
     r"[,:]? )*(?:(?:summari[sz]e|sum up|recap|condense|wrap up|name|title|label) |(?:give|find|suggest|write|create"
-    r"|make|generate|extract|list|need|want) (?:\w+ ){0,8}?(?:summar\w+|recap|title|name|headline|tags?|list|overview"
-    r"|takeaways?|notes?|minutes) (?:\w+ ){0,6}?(?:of|for|from|to|on) |(?:give|find) (?=(?:\w+ ){1,4}(?:an? |some )))"
+    r"|make(?! (?:the|this|that|your)\b)|generate|extract|list|need|want) (?:\w+ ){0,8}?(?:summar\w+|recap|title"
+    r"|name|headline|tags?|list|overview|takeaways?|notes?|minutes) (?:\w+ ){0,6}?(?:of|for|from|to|on) |(?:give|find)"
+    r" (?=(?:\w+ ){1,4}(?:an? |some )))"
     r"(?:me )?(?:(?:this|our|the) (?:(?:whole|entire|last|current) )?)(?:conversation|chat|discussion|session|thread"
     r"|dialogue)\b"
 )

@@ -16,7 +16,7 @@ import msgspec
 from openclaw_rl.shared.text_reading import reads_text
 
 _OPENING, _ENDING = 900, 600
-_SENTENCE = re.compile(r"[.!?]\s|[。！？\n]")
+_SENTENCE = re.compile(r"[.!?:]\s|[。！？：\n]")
 
 
 class Language(msgspec.Struct, frozen=True, dict=True):
@@ -24,10 +24,11 @@ class Language(msgspec.Struct, frozen=True, dict=True):
     case, stands in every text that is looked for.
 
     `talk` is a conversation, `this` the one at hand, `ours` that of people who speak of theirs. `title` is a label,
-    `make` orders one, `brief` says how long it may be. `work` condenses or extracts. `marks` are a program's; `reader`
-    is who reads the result, or the size of the context. `part` begins a system text. `built`: things that people have
-    made. `replaced` says that a summary stands for a history, `result` that a tool's output follows. `word`: spaces
-    part the words.
+    `make` orders one, `brief` says how long it may be. `work` condenses or extracts. `marks` are a program's; people
+    prescribe a `manner`, too. `reader` is who reads the result, or the size of the context. `part` begins a system
+    text. `built`: things that people have made. `elsewhere`: where, with whom or about what else people talk.
+    `replaced` says that a summary stands for a history, `result` that a tool's output follows. `word`: spaces part the
+    words.
     """
 
     code: str
@@ -40,9 +41,11 @@ class Language(msgspec.Struct, frozen=True, dict=True):
     brief: tuple[str, ...]
     work: tuple[str, ...]
     marks: tuple[str, ...]
+    manner: tuple[str, ...]
     reader: tuple[str, ...]
     part: tuple[str, ...]
     built: tuple[str, ...]
+    elsewhere: tuple[str, ...]
     replaced: tuple[str, ...]
     result: tuple[str, ...]
     word: bool = True
@@ -90,7 +93,12 @@ class Language(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def marked(self) -> re.Pattern[str]:
         """A mark of a program."""
-        return self._compile(*self.marks, *self.reader, "json", "</?[a-z_]+>")
+        return self._compile(*self.marks, *self.reader, "json", after="|</?[a-z_]+>")
+
+    @cached_property
+    def formal(self) -> re.Pattern[str]:
+        """A mark of a program, next to an order for a label."""
+        return self._compile(*self.manner, after=f"|{self.marked.pattern}")
 
     @cached_property
     def for_reader(self) -> re.Pattern[str]:
@@ -104,8 +112,8 @@ class Language(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def makes(self) -> re.Pattern[str]:
-        """Things that people have made."""
-        return self._compile(*self.built)
+        """Things that people have made, or talk about elsewhere."""
+        return self._compile(*self.built, *self.elsewhere)
 
     @cached_property
     def replaces(self) -> re.Pattern[str]:
@@ -136,7 +144,7 @@ def orders_title(text: str, *, quoted: bool) -> bool:
                 continue
             if language.makes.search(sentence) or language.own_talk.search(sentence):
                 continue
-            if language.short.search(ends) and (quoted or language.marked.search(ends)):
+            if language.short.search(ends) and (quoted or language.formal.search(ends)):
                 return True
     return False
 
@@ -146,9 +154,9 @@ def orders_work(text: str, *, marked: bool = True) -> bool:
     """Work on the conversation is ordered. Not `marked`: in words that a person may use as well."""
     ends = _ends(text)
     for language in _spoken(ends):
-        if marked and not language.marked.search(text, 0, 12_000):
+        if not any(_works(language, sentence, ends) for sentence in _sentences(ends)):
             continue
-        if any(_works(language, sentence, ends) for sentence in _sentences(ends)):
+        if not marked or language.marked.search(text, 0, 12_000):
             return True
     return False
 
@@ -160,11 +168,12 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
     for language in _spoken(opening):
         if not language.parts.match(opening) or (has_tools and not language.for_reader.search(opening)):
             continue
-        first = " ".join(list(_sentences(opening))[:2])
-        if language.makes.search(first):
+        first = list(_sentences(opening))[:2]
+        if any(map(language.makes.search, first)):
             continue
-        if language.any_talk.search(first) and (language.works.search(first) or language.titles.search(first)):
-            return True
+        for one in first:
+            if language.any_talk.search(one) and (language.works.search(one) or language.titles.search(one)):
+                return True
     return False
 
 

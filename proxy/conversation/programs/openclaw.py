@@ -29,7 +29,7 @@ _STAMP = re.compile(
 )
 _RUNTIME = "Runtime: "
 _SESSION = " | session="
-_SYSTEM_LINE = re.compile(r"\ASystem: \[[^\]\n]*\][^\n]*(?:\n+|\Z)")
+_SYSTEM_LINES = re.compile(r"\A(?:System: \[[^\]\n]*\][^\n]*(?:\n+|\Z))+")
 _LINE_END = re.compile(r"\\n|\n")
 """Separates two events, which OpenClaw writes as one JSON string."""
 _REACTION = re.compile(r"System: \[[^\][]{0,80}\] (\S{1,60} reaction added: (\S{1,60}) by (.{1,600}))")
@@ -80,10 +80,7 @@ def program_of(body: str) -> Program | None:
 @reads_text()
 def cut_stamps(text: str) -> str:
     """The text without the time stamp and the system lines at its beginning."""
-    text = _STAMP.sub("", text, count=1)
-    while line := _SYSTEM_LINE.match(text):
-        text = text[line.end() :]
-    return text
+    return _SYSTEM_LINES.sub("", _STAMP.sub("", text, count=1), count=1)
 
 
 @reads_text(lambda read, text: read([{"role": "user", "content": f"{INTERNAL_CONTEXT}{text}{_CONTEXT_END}"}], text))

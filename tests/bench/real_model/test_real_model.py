@@ -208,6 +208,12 @@ def test_cells_of_more_than_one_state_of_the_code_are_warned_about() -> None:
     assert report.mixed_code([new, old]) == ["the cells come from 2 states of the code: aaaaaaaa, bbbbbbbb"]
 
 
+def test_arms_with_fewer_people_or_seeds_are_named() -> None:
+    one, three = {"known": [100]}, {"known": [100] * 3}
+    found = {"trained": {"plain": three}, "combined": {"plain": one}, "topk": {"plain": three}}
+    assert report.with_fewer_cells(found, ("combined", "topk", "binary")) == ["combined"]
+
+
 def test_goals_are_met_or_missed() -> None:
     styles = {"trained": {0: 0.1, 24: 0.9, 64: 0.9}, "control": {0: 0.1, 24: 0.1, 64: 0.3}}
     found = report.arms([result(arm, "plain", 1, points) for arm, points in styles.items()])

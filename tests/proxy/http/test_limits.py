@@ -337,7 +337,7 @@ async def test_nothing_of_a_request_counts_before_it_has_a_place(
 
 
 async def test_counting_the_tokens_of_a_long_text_lets_the_others_through(policy_folder: Path, tmp_path: Path) -> None:
-    text = "".join(f"Line {number} of a log that somebody pasted.\n" for number in range(60_000))
+    text = "".join(f"Line {number} of a log that was pasted.\n" for number in range(60_000))
     lags: list[float] = []
 
     async def tick() -> None:

@@ -46,7 +46,7 @@ def test_status_counts_classes_over_restarts_and_says_why_nothing_trains(engine_
         ]
         assert answer["why_untrained"].startswith("4 requests, all side: 2× asks for a title")
         assert "nothing trained 4 requests, all side: 2× asks" in text
-        assert "side title asks for a title of a conversation, without tools 2 50 %" in text
+        assert "side title asks for a title of the conversation 2 50 %" in text
         assert "your rule 'garden-bot' in the settings (classification_rules) 1 25 %" in text
         ask(proxy, "chat ui: a person")
         assert shown(proxy)[0]["why_untrained"].startswith("1 main turn, and none was answered yet")

@@ -36,7 +36,7 @@ def test_traffic_without_main_turns_is_reported_with_its_reasons() -> None:
     assert why() == "no request has come yet"
     crons = {"kind": "side", "reason": "openclaw-cron", "count": 3}
     assert why(TITLES, crons) == (
-        "12 requests, all side: 9× asks for a title of a conversation, without tools; 3× the last user text is a "
+        "12 requests, all side: 9× asks for a title of the conversation; 3× the last user text is a "
         "scheduled job's. Only main turns train (docs/classification.md)"
     )
     assert "1× your rule 'mine' in the settings" in why({"kind": "side", "reason": "rule:mine", "count": 1})

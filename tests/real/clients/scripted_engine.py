@@ -146,7 +146,8 @@ def _command(request: str) -> str:
 
 
 def _tools_in(system: str) -> list[dict[str, Any]]:
-    found = _TOOLS.findall(system)
+    """The tools as templates write them, one a line; a client's own text may have the same tag."""
+    found = [lines for lines in _TOOLS.findall(system) if lines.startswith('{"')]
     return [json.loads(line)["function"] for line in found[-1].splitlines()] if found else []
 
 

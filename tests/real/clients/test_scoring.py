@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from tests.processes import ROOT
 from tests.real.clients.catalog import clients
 from tests.real.clients.client import UTILITY, Client, Pip, Site
 from tests.real.clients.scripted_engine import fit
@@ -116,3 +119,15 @@ def test_names_of_clients_are_their_files_environments() -> None:
     assert len(known) >= 10
     for name, client in known.items():
         assert client.name == name and client.version
+
+
+DESCRIBED = ("aider", "ai_sdk", "claude_code", "cline", "codex", "continue", "copilot", "nanobot", "open_webui")
+
+
+@pytest.mark.parametrize("name", [*DESCRIBED, "opencode", "qwen_code"])
+def test_the_page_names_the_version_that_is_tested(name: str) -> None:
+    page = (ROOT / "docs" / "clients.md").read_text("utf-8")
+    sections = {re.sub(r"\W|cli$", "", part.partition("\n")[0].lower()): part for part in page.split("\n## ")}
+    section = sections[name.replace("_", "")]
+    assert "Tested with" in section and clients()[name].version in section
+    assert "```" in section or f"connect {name}" in section

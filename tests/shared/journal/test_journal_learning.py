@@ -332,3 +332,21 @@ def test_only_a_correction_gets_into_a_turn_that_was_learned_from(journal: Journ
     assert [one.sample_id for one in journal.ready_samples(5)] == [correction.sample_id]
     journal.add_sample(sample_of(turn, reward=1.0))  # what takes it back
     assert journal.ready_samples(5) == []
+
+
+@pytest.mark.parametrize(("score", "hint", "waits"), [(-1.0, None, 1), (1.0, None, 0), (1.0, "no tables", 1)])
+def test_a_persons_word_that_comes_during_a_step_is_kept_where_it_says_otherwise(
+    journal: Journal, score: float, hint: str | None, waits: int
+) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+    learned = sample_of(turn, reward=1.0, hint=None, hinted_prompts=())
+    journal.add_sample(learned)
+    said = thumb(turn, score)  # while a step learns from the sample
+    journal.add_feedback(said)
+    word = sample_of(turn, reward=score, hint=hint, hinted_prompts=(), explicit=True)
+    journal.add_sample(word)
+    journal.add_judgement(judged(turn, score, hint, said))
+    journal.commit_version(version(1, [learned]))
+    assert [one.sample_id for one in journal.ready_samples(5)] == [word.sample_id][:waits]
+    assert journal.unjudged(5) == []

@@ -108,6 +108,19 @@ async def test_a_batch_that_is_refused_is_no_reason_to_wait_and_a_second_one_is(
     assert "the provider is refused" in await trainer.obstacle()
 
 
+async def test_a_batch_that_is_known_stands_between_two_that_are_refused(
+    policy: Path, provider: TorchProvider, tmp_path: Path
+) -> None:
+    trainer = build(policy, provider, tmp_path / "data")
+    known = Recipe(topk=7, epochs=2, learning_rate=1e-2).replace(early_stop=2.0)
+    for batch in (ONE, TWO):
+        provider.failures["forward"] = deque([error("refused")])
+        with pytest.raises(TrainerError) as caught:
+            await trainer.step(batch, RECIPE)
+        assert not isinstance(caught.value, TrainerAway)
+        assert (await trainer.step([sample(1, hints=1)], known)).updates == 0
+
+
 @pytest.mark.parametrize("where", ["train", "resume", "save_state", "save_sampler"])
 async def test_a_refusal_without_a_batch_is_waited_for(
     policy: Path, provider: TorchProvider, tmp_path: Path, where: str

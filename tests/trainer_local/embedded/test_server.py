@@ -134,9 +134,8 @@ def test_prompt_scores_come_with_an_answer_too(url: str, model: Path) -> None:
     ],
 )
 def test_a_body_that_cannot_be_honoured_is_a_400_that_says_why(url: str, body: bytes, word: str) -> None:
-    for path in ("/generate",):
-        answer = HTTP.post(url + path, content=body)
-        assert answer.status_code == 400 and word in answer.json()["error"]["message"]
+    answer = HTTP.post(f"{url}/generate", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400 and word in answer.json()["error"]["message"]
     assert HTTP.get(f"{url}/health").status_code == 200
 
 

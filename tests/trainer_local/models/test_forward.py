@@ -21,6 +21,7 @@ from openclaw_rl.trainer_local.models.head import output_head
 from openclaw_rl.trainer_local.prefix import attention
 from openclaw_rl.trainer_local.prefix.attention import Grain
 from openclaw_rl.trainer_local.prefix.capability import Sharing
+from openclaw_rl.trainer_local.training import batching
 from openclaw_rl.trainer_local.training.batching import Row, row
 from openclaw_rl.trainer_local.training.slices import AnswerStates
 from tests.shared.saved_tensors import saved_bytes
@@ -114,6 +115,18 @@ def test_rows_of_uneven_length_are_packed_without_padding(model: Any, computed: 
     assert sum(computed) > 1.1 * sum(line.length - 1 for line in UNEVEN)
     assert_same(found, padded)
     assert_same(found, one_by_one(model, UNEVEN))
+
+
+def test_rows_that_cannot_be_packed_have_no_more_padding_than_a_pass_is_worth(
+    model: Any, computed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = sum(line.length - 1 for line in UNEVEN)
+    monkeypatch.setattr(batching, "PASS_TOKENS", 3)
+    for share in (Sharing.ROWS, Sharing.CHAINS):
+        found = together(model, UNEVEN, budget=1000, share=share)
+        assert own <= sum(computed) <= own + 3 * len(UNEVEN) and 1 < len(computed) < len(UNEVEN)
+        assert_same(found, one_by_one(model, UNEVEN))
+        computed.clear()
 
 
 def test_rows_of_even_length_are_put_side_by_side(model: Any) -> None:

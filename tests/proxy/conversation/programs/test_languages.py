@@ -168,6 +168,9 @@ PEOPLE = {
         "不对，再数一遍。",
         "总结这篇文章：用户喜欢苹果。",
         "我观察到：叶子是干的",
+        "请总结下面这段我和客户的聊天记录,不要加任何解释。",
+        "总结一下这次会议讨论的内容,用户反馈部分要详细。",
+        "给这篇关于对话的文章写一个简短的标题。",
     ],
     "de": [
         "Fasse bitte unser Gespräch zusammen.",
@@ -176,6 +179,9 @@ PEOPLE = {
         "Nein, das ist falsch. Zähl noch einmal.",
         "Fasse diesen Artikel zusammen: Der Benutzer mag Äpfel.",
         "Kannst du die Unterhaltung in drei Punkten zusammenfassen?",
+        "Fasse die Diskussion im folgenden Artikel zusammen. Antworte nur mit drei Sätzen, keine Einleitung.",
+        "Fasse den Text zusammen: Der Nutzer soll in der Sitzung angemeldet bleiben.",
+        "Schreib mir einen kurzen Titel für den Chat im Roman, an dem ich arbeite.",
     ],
     "es": [
         "Resume nuestra conversación, por favor.",
@@ -183,6 +189,8 @@ PEOPLE = {
         "Escribe una función que resuma la conversación cuando la ventana de contexto esté llena.",
         "No, está mal. Cuenta otra vez.",
         "Resume este artículo: al usuario le gustan las manzanas.",
+        "Resume la discusión del artículo, sin explicaciones.",
+        "Resume la sesión de hoy del Congreso. Responde solo con tres frases.",
     ],
     "fr": [
         "Résume notre conversation, s'il te plaît.",
@@ -190,6 +198,8 @@ PEOPLE = {
         "Écris une fonction qui résume la conversation quand la fenêtre de contexte est pleine.",
         "Non, c'est faux. Recompte.",
         "Résume cet article : l'utilisateur aime les pommes.",
+        "Résume la discussion de l'article, sans explication.",
+        "Résume l'échange entre Pierre et l'utilisateur du forum.",
     ],
     "it": [
         "Riassumi la nostra conversazione, per favore.",
@@ -197,6 +207,8 @@ PEOPLE = {
         "Scrivi una funzione che riassume la conversazione quando la finestra di contesto è piena.",
         "No, è sbagliato. Conta di nuovo.",
         "Riassumi questo articolo: all'utente piacciono le mele.",
+        "Riassumi la discussione dell'articolo, senza spiegazioni.",
+        "Scrivi un titolo breve per la discussione della mia tesi.",
     ],
     "pt": [
         "Resuma nossa conversa, por favor.",
@@ -204,6 +216,8 @@ PEOPLE = {
         "Escreva uma função que resume a conversa quando a janela de contexto está cheia.",
         "Não, está errado. Conte de novo.",
         "Resuma este artigo: o usuário gosta de maçãs.",
+        "Resuma a discussão do artigo, sem explicações.",
+        "Resuma a sessão de hoje do Senado. Responda apenas com três frases.",
     ],
     "ru": [
         "Подведи, пожалуйста, итог нашей беседы.",
@@ -211,6 +225,8 @@ PEOPLE = {
         "Напиши функцию, которая сжимает диалог, когда контекстное окно заполнено.",
         "Нет, неверно. Посчитай ещё раз.",
         "Кратко изложи эту статью: пользователь любит яблоки.",
+        "Изложи этот разговор двух пользователей форума кратко.",
+        "Кратко изложи всю переписку Чехова, без пояснений.",
     ],
     "ja": [
         "私たちの会話を要約してください。",
@@ -218,6 +234,8 @@ PEOPLE = {
         "コンテキストウィンドウがいっぱいになったら会話を要約する関数を書いてください。",
         "違います。もう一度数えてください。",
         "この記事を要約してください：ユーザーはリンゴが好きです。",
+        "この会話を要約して、説明は不要です。",
+        "以下の顧客とのやり取りを要約してください。ユーザーの不満だけ。",
     ],
     "ko": [
         "우리 대화를 요약해 주세요.",
@@ -225,6 +243,8 @@ PEOPLE = {
         "컨텍스트 창이 가득 차면 대화를 요약하는 함수를 작성해 줘.",
         "아니요, 틀렸어요. 다시 세어 보세요.",
         "이 기사를 요약해 줘: 사용자는 사과를 좋아한다.",
+        "이 대화를 요약해줘. 설명 없이.",
+        "다음 고객 채팅을 요약해 줘. 사용자 불만만.",
     ],
 }
 
@@ -249,9 +269,35 @@ def test_work_on_the_conversation_is_ordered_in_any_language(order: str, tools: 
     assert read_user({"role": "user", "content": order}).speaker == "notice"
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        "Fasse die bisherige Unterhaltung zusammen. Schreibe in <summary>-Tags.",
+        "Resume la conversación anterior, sin llamar a ninguna herramienta.",
+        "Riassumi la conversazione precedente in <summary>.",
+        "请总结以上对话，不要调用任何工具。",
+    ],
+)
+def test_markup_and_tools_mark_a_program_alone(order: str) -> None:
+    assert taken("a", "b", order, tools=True).kind == "side"
+
+
 @pytest.mark.parametrize("system", SYSTEMS.values(), ids=SYSTEMS)
 def test_a_system_text_gives_the_part_in_any_language(system: str) -> None:
     assert taken("User: a\nAssistant: b", system=system).kind == "side"
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        "Du bist ein Gesprächspartner für jede Unterhaltung. Sprich Leute mit ihrem Namen an.",
+        "Sie sind ein Berater, der Gespräche mit Kunden führt und zusammenfasst.",
+        "Eres un buen compañero de conversación. Llama a la persona por su nombre.",
+        "你是一个聊天伙伴。先总结用户的问题。",
+    ],
+)
+def test_a_partner_in_conversation_plays_no_part(system: str) -> None:
+    assert taken("a", "b", "c", system=system).kind == "main"
 
 
 @pytest.mark.parametrize("text", pairs(REPLACED))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.real.clients.client import Npm, Screen, Site, connect
+from tests.real.clients.client import SUBAGENT, UTILITY, Npm, Screen, Site, connect
 from tests.real.clients.tap import Exchange
 
 
@@ -28,4 +28,7 @@ class Cline(Screen):
         return ["cline", "--tui"]
 
     def purpose(self, exchange: Exchange) -> str:
-        return ""
+        """Tell compactions by their prompt, a sub-agent by the system text that its task gave."""
+        if exchange.system.startswith("Summarize the provided coding session"):
+            return UTILITY
+        return "" if exchange.system.startswith("You are Cline") else SUBAGENT

@@ -1,11 +1,11 @@
-"""OpenAI's Codex CLI, over Responses."""
+"""OpenAI's Codex CLI, over Responses: command by command, and in a terminal."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 
-from tests.real.clients.client import SUBAGENT, UTILITY, Command, Npm, Site, recipe
+from tests.real.clients.client import SUBAGENT, UTILITY, Command, Npm, Screen, Site, recipe
 from tests.real.clients.tap import Exchange
 
 
@@ -45,3 +45,28 @@ class Codex(Command):
         if "CONTEXT CHECKPOINT COMPACTION" in exchange.newest or metadata.get("thread_source") == "thread_title":
             return UTILITY
         return SUBAGENT if metadata.get("thread_source") == "subagent" else ""
+
+
+class CodexInTerminal(Screen):
+    """`codex`, with its calls beyond the conversation."""
+
+    name = "codex_terminal"
+    environment = "codex"
+    packages = Codex.packages
+    features = Codex.features
+    ready = "OpenAICodex"
+    pastes = True
+
+    def configure(self, site: Site) -> None:
+        """Trust the folder that it works in."""
+        Codex().configure(site)
+        with (site.home / ".codex" / "config.toml").open("a") as file:
+            file.write(f'\n[projects."{site.work}"]\ntrust_level = "trusted"\n')
+
+    def command(self, site: Site) -> list[str]:
+        """Without questions about tools."""
+        return ["codex", "--dangerously-bypass-approvals-and-sandbox"]
+
+    def purpose(self, exchange: Exchange) -> str:
+        """Tell as for `codex exec`."""
+        return Codex().purpose(exchange)

@@ -11,7 +11,7 @@ class Copilot(Command):
 
     name = "copilot"
     packages = Npm("@github/copilot@1.0.102")
-    features = frozenset({"helper"})
+    features = frozenset({"compact", "helper"})
 
     def configure(self, site: Site) -> None:
         """Set its variables."""

@@ -1,0 +1,103 @@
+"""The start of an engine: with which weights, and with which secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.cli.service.plan import ServicePlan
+from openclaw_rl.cli.service.supervisor import Supervisor
+from openclaw_rl.shared.checkpoints import META, SERVED, seal
+from openclaw_rl.shared.engine.wire import SECRET, SECRET_USER
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import PolicyVersion
+from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+
+
+@pytest.fixture
+async def supervise(tmp_path: Path) -> AsyncIterator[Callable[..., tuple[Supervisor, list[str]]]]:
+    """Make a supervisor that starts nothing, and get what it says."""
+    made: list[Supervisor] = []
+
+    def make(*roles: str, **settings: object) -> tuple[Supervisor, list[str]]:
+        said: list[str] = []
+        chosen = Settings(model=str(EMBEDDED_POLICY), data=tmp_path / "data", port=0, **settings)
+        made.append(Supervisor(ServicePlan.from_settings(chosen, roles), say=said.append))
+        return made[-1], said
+
+    yield make
+    for supervisor in made:
+        await supervisor._stop()
+
+
+def _versions(tmp_path: Path) -> list[Path]:
+    """Commit two versions of one file, the second live; returns their folders."""
+    folders = []
+    with closing(Journal(tmp_path / "data" / "journal.db")) as journal:
+        journal.commit_version(PolicyVersion(number=0, parent=None, state="live", checkpoint="", method="base"))
+        for number in (1, 2):
+            folder = tmp_path / "data" / "checkpoints" / str(number)
+            (folder / SERVED).mkdir(parents=True)
+            (folder / SERVED / "weights").write_bytes(bytes([number]) * 100)
+            (folder / "trainer.pt").write_bytes(b"optimizer")
+            seal(folder, parent=number - 1, sample_ids=[])
+            version = PolicyVersion(
+                number=number,
+                parent=number - 1,
+                state="candidate",
+                checkpoint=str(folder),
+                method="rehearse",
+                guard={"passed": True},
+            )
+            journal.commit_version(version)
+            journal.make_live(number)
+            folders.append(folder)
+    return folders
+
+
+async def test_an_engine_starts_with_the_live_version_if_what_it_loads_is_intact(
+    tmp_path: Path, supervise: Callable[..., tuple[Supervisor, list[str]]]
+) -> None:
+    supervisor, said = supervise("engine")
+    first, second = _versions(tmp_path)
+    (second / "trainer.pt").write_bytes(b"0ptimizer")
+    assert supervisor._live_version() == ["--live", f"2={second / SERVED}"], "the trainer's part is the learner's"
+    (second / SERVED / "weights").write_bytes(bytes(100))
+    assert supervisor._live_version() == ["--live", f"1={first / SERVED}"]
+    assert "version 2" in said[-1] and "the engine starts with version 1" in said[-1]
+
+
+async def test_an_engine_starts_with_the_base_if_weights_without_a_seal_are_gone(
+    tmp_path: Path, supervise: Callable[..., tuple[Supervisor, list[str]]]
+) -> None:
+    supervisor, said = supervise("engine")
+    for folder in _versions(tmp_path):
+        (folder / META).write_text(json.dumps({"step": 1}))
+        (folder / SERVED).rename(folder / "elsewhere")
+    assert supervisor._live_version() == []
+    assert f"{SERVED} is gone" in said[-1]
+
+
+async def test_the_engines_secret_is_in_the_url_and_in_the_engines_environment_alone(
+    tmp_path: Path, supervise: Callable[..., tuple[Supervisor, list[str]]]
+) -> None:
+    supervisor, said = supervise("engine", "proxy", "learner")
+    kept = tmp_path / "data" / "engine_secret"
+    secret = kept.read_text().strip()
+    assert kept.stat().st_mode & 0o077 == 0
+    assert f"http://{SECRET_USER}:{secret}@127.0.0.1:" in supervisor.settings.engine.url
+    given = {child.name: child._environment.get(SECRET) for child in supervisor.children}
+    assert given == {"engine": secret, "proxy": None, "learner": None}
+    assert not any(secret in word for child in supervisor.children for word in child._command())
+    assert secret not in " ".join(said)
+
+
+async def test_a_secret_in_the_url_of_another_engine_is_not_shown(
+    supervise: Callable[..., tuple[Supervisor, list[str]]],
+) -> None:
+    _, said = supervise("engine", "proxy", engine_url=f"http://{SECRET_USER}:hidden@127.0.0.1:9")
+    assert any("http://127.0.0.1:9" in line for line in said) and "hidden" not in " ".join(said)

@@ -1,0 +1,86 @@
+"""The engine's port: other programs and web pages of the machine can reach it, and must get nothing from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from openclaw_rl.shared.engine.endpoint import EngineEndpoint
+from openclaw_rl.shared.engine.server import basic, create_app
+from openclaw_rl.shared.engine.wire import SECRET_USER
+from openclaw_rl.shared.errors import EngineError
+
+
+class StubEngine:
+    """Stands for an engine that is asked nothing but for its state; counts what reaches it."""
+
+    healthy = True
+
+    def __init__(self) -> None:
+        self.reached: list[str] = []
+
+    def abort_rid(self, rid: str | None) -> None:
+        self.reached.append("abort")
+
+    def info(self) -> dict[str, Any]:
+        self.reached.append("info")
+        return {"openclaw_rl": True}
+
+    async def load(self, wanted: Any) -> int:
+        self.reached.append("load")
+        return 1
+
+    def live(self) -> int:
+        return 1
+
+
+def _client(engine: StubEngine, secret: str = "") -> httpx.AsyncClient:
+    app = create_app(engine, secret=secret)  # type: ignore[arg-type]
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://engine")
+
+
+COMMANDS = [
+    ("/abort_request", {"abort_all": True}),
+    ("/update_weights_from_disk", {"model_path": "/x", "weight_version": "1"}),
+    ("/generate", {"input_ids": [1]}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), COMMANDS)
+async def test_a_web_page_can_do_nothing(path: str, body: dict[str, Any]) -> None:
+    engine = StubEngine()
+    async with _client(engine) as client:
+        page = {"origin": "http://evil.example"}
+        assert (await client.post(path, json=body, headers=page)).status_code == 403
+        # A request that a page may send without asking the server first.
+        simple = {"content-type": "text/plain"}
+        assert (await client.post(path, content=b"{}", headers=simple)).status_code == 415
+        assert (await client.get("/model_info", headers=page)).status_code == 403
+    assert engine.reached == []
+
+
+@pytest.mark.parametrize("authorization", [None, "Basic eDp5", "Bearer right", basic("wrong").decode()])
+async def test_a_program_without_the_secret_can_do_nothing(authorization: str | None) -> None:
+    engine = StubEngine()
+    headers = {} if authorization is None else {"authorization": authorization}
+    async with _client(engine, "right") as client:
+        for path, body in COMMANDS:
+            refused = await client.post(path, json=body, headers=headers)
+            assert refused.status_code == 401 and "engine_url" in refused.json()["error"]["message"]
+        assert (await client.get("/model_info", headers=headers)).status_code == 401
+        assert (await client.get("/health", headers=headers)).status_code == 200
+        assert engine.reached == []
+        known = {"authorization": basic("right").decode()}
+        assert (await client.post("/abort_request", json={"abort_all": True}, headers=known)).status_code == 200
+    assert engine.reached == ["abort"]
+
+
+async def test_a_url_with_the_secret_opens_the_engine_and_no_message_shows_it() -> None:
+    assert httpx.BasicAuth(SECRET_USER, "right")._auth_header == basic("right").decode()
+    endpoint = EngineEndpoint(f"http://{SECRET_USER}:right@127.0.0.1:1", 0.0)
+    assert endpoint.url == "http://127.0.0.1:1"
+    with pytest.raises(EngineError) as raised:
+        await endpoint.get("/model_info")
+    assert "right" not in str(raised.value)
