@@ -1,13 +1,13 @@
 """Accepted attempts: what the teacher of SDPO sees instead of a hint, where there is one.
 
 An attempt is another answer to the same prompt, as several attempts at a task of an environment are, or the second try
-after a complaint. It succeeded if its score is at least `SUCCESS`. Source: SDPO (arXiv 2601.20802), which shows an
-attempt another one of its group that succeeded, never itself, and the feedback only where none did.
+after a person's complaint. It succeeded if its score is at least `SUCCESS`. Source: SDPO (arXiv 2601.20802), which
+shows an attempt another one of its group that succeeded, never itself, and the feedback only where none did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -23,13 +23,18 @@ WINDOW = 512
 SHOWN = "An accepted answer to this request:\n\n{answer}\n\nAnswer the request."
 
 
-async def with_attempts(journal: AsyncJournal, settings: Settings, samples: Sequence[Sample]) -> list[Sample]:
+async def accepted_attempts(journal: AsyncJournal) -> dict[str, list[str]]:
+    """For each turn whose sample waits: its accepted attempts, newest first."""
+    return await journal.accepted_attempts(SUCCESS, WINDOW)
+
+
+async def with_attempts(
+    journal: AsyncJournal, settings: Settings, samples: Sequence[Sample], attempts: Mapping[str, Sequence[str]]
+) -> list[Sample]:
     """The samples; those with an accepted attempt have the newest one as their hint. Left out are attempts that are
     held out for the guard, that call tools, and that are too long together with the prompt.
     """
-    turn_ids = [sample.turn_id for sample in samples if sample.turn_id is not None]
-    found = await journal.accepted_attempts(turn_ids, SUCCESS, WINDOW)
-    return [await _shown(journal, settings, sample, found.get(sample.turn_id or "", ())) for sample in samples]
+    return [await _shown(journal, settings, sample, attempts.get(sample.turn_id or "", ())) for sample in samples]
 
 
 async def _shown(journal: AsyncJournal, settings: Settings, sample: Sample, attempts: Sequence[str]) -> Sample:

@@ -1,7 +1,7 @@
 """The defaults of each published recipe that differ from ours: an unset setting takes its method's own.
 
 Sources: the OpenClaw-RL papers and the recipes published with them; for `sdpo` its paper (arXiv 2601.20802) and the
-configuration of its verl fork; for `follow-up` its paper (arXiv 2603.12273) and the code published with it
+configuration of its verl fork with 100 tokens and Jensen-Shannon divergence; for `follow-up` its paper (arXiv 2603.12273) and the code published with it
 (docs/methods.md).
 """
 
@@ -31,7 +31,8 @@ METHOD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "topk-select": {**_PUBLISHED, "votes": 3, "hint_selection": "overlap-sequence", "advantage_clip": 1.0},
     "sdpo": {
         **_PUBLISHED,
-        "learning_rate": 1e-6,
+        "lr_warmup_steps": 10,
+        "beta2": 0.999,
         "weight_decay": 0.01,
         "batch_size": 32,
         "topk": 100,
@@ -43,6 +44,7 @@ METHOD_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "follow-up": {
         **_PUBLISHED,
         "learning_rate": 5e-6,
+        "beta2": 0.999,
         "weight_decay": 0.0,
         "teacher": "live",
         "advantage_clip": 2.0,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.learner import attempts
-from openclaw_rl.learner.attempts import with_attempts
+from openclaw_rl.learner.attempts import accepted_attempts, with_attempts
 from openclaw_rl.learner.guard.held_out import chosen_for_guard
 from openclaw_rl.shared.records import Feedback, Outcome, Sample, Turn
 from openclaw_rl.shared.trainer import Recipe, StepReport
@@ -67,6 +67,20 @@ async def test_an_accepted_second_try_is_shown_in_place_of_the_complaint(
     assert version is not None and version.metrics["samples/distill"] == 2 and version.metrics["loss/binary"] == 0
 
 
+async def test_the_answer_to_the_next_question_is_no_second_try(worlds: Worlds) -> None:
+    world = worlds(method="sdpo", batch_size=1)
+    await world.versions.start()
+    first = await world.says(1, "thanks! And how much is 3 and 3?", question=QUESTION)
+    follows = {"question": "And how much is 3 and 3?", "parent_turn_id": first.turn_id}
+    await world.says(2, "thanks", **follows, **answered("Six."))
+    calling = await world.says(3, "error: no such tool", role="tool", question="Add 2 and 2.")
+    await world.says(4, "thanks", question="Add it.", parent_turn_id=calling.turn_id, **answered("Four."))
+    await judged(world)
+    complaint = await world.journal.judgement(calling.turn_id)
+    assert complaint is not None and complaint.score == -1.0, "a tool's failure"
+    assert await accepted_attempts(world.journal) == {}
+
+
 async def test_attempts_of_an_environment_are_shown_those_that_succeeded_and_never_themselves(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,33 +111,29 @@ async def test_nothing_begins_while_no_attempt_succeeded_and_no_one_said_why(wor
     assert world.progress.detail == "0 of 2, 3 with those that do not count"
 
 
-async def test_answers_that_cannot_be_shown_are_passed_over(worlds: Worlds, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_that_cannot_be_shown_are_passed_over(worlds: Worlds) -> None:
     world = worlds(method="sdpo")
     await world.versions.start()
-    failed = await world.says(1, "", question=QUESTION, session_id="failed")
-    kinds = [
-        answered(PLAIN),
-        answered(""),
-        answered("Let me see.", tool_calls=[{"id": "1", "name": "add", "arguments": "{}"}]),
-    ]
-    for number, kind in enumerate(kinds, start=2):
+
+    async def scored(number: int, score: float, **kind: Any) -> Turn:
         one = await world.says(number, "", question=QUESTION, session_id=f"attempt {number}", **kind)
-        await world.journal.add_feedback(Feedback(turn_id=one.turn_id, session_id=one.session_id, score=1.0))
-    await judged(world)
-    sample = Sample(
-        sample_id="s", turn_id=failed.turn_id, policy="p", origin="turn", prompt_ids=failed.prompt_ids,
-        response_ids=[1], logprobs=[-1.0], versions=[],
-    )  # fmt: skip
-    (found,) = await with_attempts(world.journal, world.settings, [sample])
-    assert found.hint == attempts.SHOWN.format(answer=PLAIN)
-    (found,) = await with_attempts(world.journal, world.settings.replace(max_sample_tokens=16), [sample])
-    assert found.hint is None, "too long together"
+        await world.journal.add_feedback(Feedback(turn_id=one.turn_id, session_id=one.session_id, score=score))
+        await judged(world)
+        return one
+
+    async def hint(**changes: Any) -> str | None:
+        samples, found = await world.journal.ready_samples(9), await accepted_attempts(world.journal)
+        settings = world.settings.replace(**changes)
+        return (await with_attempts(world.journal, settings, samples, found))[0].hint
+
+    await scored(1, -1.0)
+    await scored(2, 1.0, **answered(PLAIN))
+    await scored(3, 1.0, **answered(""))
+    await scored(4, 1.0, **answered("Let me see.", tool_calls=[{"id": "1", "name": "add", "arguments": "{}"}]))
+    await scored(5, 0.5, **answered("Half right."))
+    assert await hint() == attempts.SHOWN.format(answer=PLAIN)
+    assert await hint(max_sample_tokens=16) is None, "too long together"
     held_out = next(number for number in range(50, 500) if chosen_for_guard(turn(number).turn_id, 0.125))
-    one = await world.says(held_out, "", question=QUESTION, session_id="held out", **answered("Held out."))
-    await world.journal.add_feedback(Feedback(turn_id=one.turn_id, session_id=one.session_id, score=1.0))
-    await judged(world)
-    guarded = world.settings.replace(guard=True)
-    (found,) = await with_attempts(world.journal, guarded, [sample])
-    assert found.hint == attempts.SHOWN.format(answer=PLAIN)
-    (found,) = await with_attempts(world.journal, world.settings, [sample])
-    assert found.hint == attempts.SHOWN.format(answer="Held out."), "the newest, without a guard"
+    await scored(held_out, 1.0, **answered("Held out."))
+    assert await hint(guard=True) == attempts.SHOWN.format(answer=PLAIN)
+    assert await hint() == attempts.SHOWN.format(answer="Held out."), "the newest, without a guard"

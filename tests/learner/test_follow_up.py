@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from openclaw_rl.learner.judge.signals import LONGEST_FOLLOW_UP
-from openclaw_rl.shared.records import Feedback
+from openclaw_rl.shared.records import Feedback, NextState
 from tests.learner.test_attempts import judged, shown, spy
 from tests.learner.test_loop import tell
 from tests.learner.world import World
@@ -48,6 +48,19 @@ async def test_results_of_tools_and_silence_are_no_follow_ups(worlds: Worlds) ->
     await judged(world)
     assert [sample.hint for sample in await world.journal.ready_samples(9)] == [None, None, "shorter"]
     assert await world.learner.once()
+
+
+@pytest.mark.parametrize("score", [-1.0, 1.0])
+async def test_a_message_after_a_thumb_is_one_too(worlds: Worlds, score: float) -> None:
+    world = worlds(method="follow-up", batch_size=1)
+    await world.versions.start()
+    one = await world.says(1, "")
+    await world.journal.add_feedback(Feedback(turn_id=one.turn_id, session_id=one.session_id, score=score))
+    await judged(world)
+    await world.journal.settle(NextState(turn_id=one.turn_id, role="user", text="no bold please"))
+    await judged(world)
+    (sample,) = await world.journal.ready_samples(9)
+    assert (sample.hint, sample.reward) == ("no bold please", score)
 
 
 async def test_a_long_message_is_cut(worlds: Worlds) -> None:

@@ -69,6 +69,7 @@ def test_the_newest_methods_have_their_published_numbers_and_a_judge_that_costs_
     assert (learning.topk, learning.topk_from, learning.ratio_cap) == (100, "student", 2.0)
     assert (learning.teacher, round(1 - learning.ema_decay, 4)) == ("ema", 0.05)
     assert (learning.epochs, learning.batch_size, learning.early_stop) == (1, 32, 0.0)
+    assert (learning.learning_rate, learning.lr_warmup_steps, learning.weight_decay) == (1e-5, 10, 0.01)
     assert (said.learning.teacher, said.learning.advantage_clip, said.judge.model) == ("live", 2.0, "rules")
     assert (said.learning.learning_rate, said.learning.weight_decay) == (5e-6, 0.0)
     assert not METHODS["follow-up"].needs_verdict and METHODS["sdpo"].needs_verdict
