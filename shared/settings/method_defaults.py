@@ -1,8 +1,8 @@
 """The defaults of each published recipe that differ from ours: an unset setting takes its method's own.
 
 Sources: the OpenClaw-RL papers and the recipes published with them; for `sdpo` its paper (arXiv 2601.20802) and the
-configuration of its verl fork with 100 tokens and Jensen-Shannon divergence; for `follow-up` its paper (arXiv 2603.12273) and the code published with it
-(docs/methods.md).
+runs of its verl fork with 100 tokens and Jensen-Shannon divergence; for `follow-up` its paper (arXiv 2603.12273) and
+the code published with it (docs/methods.md).
 """
 
 from __future__ import annotations
