@@ -229,8 +229,9 @@ async def test_each_method_learns_and_resumes_to_the_bit_or_says_what_to_take(
     make: Make, subject: Subject, tmp_path: Path, name: str
 ) -> None:
     recipe = METHODS[name].recipe(Settings(method=name, epochs=2, learning_rate=1e-2, minibatches=1).learning)
-    rollouts = METHODS[name].rollouts
-    first, second = ([one for one in batch(n) if rollouts or one.origin == "turn"] for n in (1, 11))
+    first, second = (
+        [sample(n), sample(n + 1, hints=1), sample(n + 2, hints=0, reward=1.0, explicit=True)] for n in (1, 11)
+    )
     trainer, resumed = make(), make()
     try:
         report = await trainer.step(first, recipe)
@@ -239,6 +240,8 @@ async def test_each_method_learns_and_resumes_to_the_bit_or_says_what_to_take(
         assert ": take " in str(error)
         return
     assert report.updates > 0 and report.metrics["gradient/norm"] > 0
+    if not subject.distils:
+        return  # a provider computes with numbers that the method does not change
     checkpoint = await trainer.save(str(tmp_path / "1"))
     await resumed.restore(checkpoint.path)
     for one in (trainer, resumed):
