@@ -43,8 +43,10 @@ QUICK_RATES = {name: dict.fromkeys(plan.PERSONAS, 4e-3) for name in plan.SEARCHE
 """Learning rates of `--quick`, which does not search."""
 APART = ("ablation", "defects")
 """Parts with a file of their own."""
-PICTURES = {"beyond": "-beyond", "rates": "-rates"}
-"""Endings of the pictures of parts that the first picture leaves out."""
+PICTURES = {"beyond": "-beyond"}
+"""Endings of the pictures of parts that have one of their own."""
+LEFT_OUT = (*PICTURES, "rates")
+"""Parts that the first picture leaves out."""
 
 
 def main() -> int:
@@ -228,9 +230,10 @@ class _Bench:
         found: Sequence[Result],
         result: dict[str, Any],
     ) -> None:
-        """Draw the pictures of a document next to its file: learning has one for `PICTURES` each."""
+        """Draw the pictures of a document next to its file."""
         apart = PICTURES if name == "learning" else {}
-        first = [one for one in found if one.cell.arm not in {arm for part in apart for arm in plan.PARTS[part]}]
+        left_out = {arm for part in LEFT_OUT for arm in plan.PARTS[part]}
+        first = [one for one in found if one.cell.arm not in left_out]
         groups = {"curve": ("", first), **{part: (end, results.get(part, [])) for part, end in apart.items()}}
         for key, (end, shown) in groups.items():
             if shown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.learning import rates
@@ -18,36 +18,36 @@ MOST_VERSIONS = 12
 FLAT = 0.05
 """Style times accuracy at the end differs at most by this among the rates."""
 EARLY = "24"
+MET, MISSED = "met", "missed"
 COLUMNS = ("person", "goal", "found", "")
 
 
 def rows(arms: Mapping[str, Any]) -> list[list[str]]:
-    """A row per person and goal: means over seeds are compared. Goals without a measurement are left out. `arms` is of
-    `report.arms`.
-    """
-    lines = []
-    for person, entry in arms.get(OURS, {}).items():
-        early = entry.get(EARLY)
-        if early is not None:
-            if person in WANTED_STYLE:
-                met = early["style"][0] >= WANTED_STYLE[person]
-                lines.append([person, f"style ≥ {WANTED_STYLE[person]} @24", text(early["style"]), _met(met)])
-            difference = early.get("accuracy_difference")
-            if person in MOST_LOST and difference is not None:
-                met = -difference[0] <= MOST_LOST[person]
-                goal = f"accuracy lost ≤ {MOST_LOST[person]} @24, in pairs with the control"
-                lines.append([person, goal, signed(difference), _met(met)])
-        made = entry.get("versions_per_256")
-        if made is not None:
-            met = made[0] <= MOST_VERSIONS
-            lines.append([person, f"versions ≤ {MOST_VERSIONS} per 256 interactions", f"{made[0]:.0f}", _met(met)])
-        found = worth_by_rate(arms, person)
-        if found:
-            spread = max(found.values()) - min(found.values())
-            listed = ", ".join(f"{rate:g}: {value:.2f}" for rate, value in sorted(found.items()))
-            goal = f"flat within {FLAT} over rates {min(found):g} to {max(found):g}"
-            lines.append([person, goal, f"{spread:.3f} ({listed})", _met(spread <= FLAT)])
-    return lines
+    """A row per person and goal: means over seeds are compared. `arms` is of `report.arms`."""
+    return [row for person, entry in arms.get(OURS, {}).items() for row in _of_person(person, entry, arms)]
+
+
+def _of_person(person: str, entry: Mapping[str, Any], arms: Mapping[str, Any]) -> Iterator[list[str]]:
+    early = entry.get(EARLY) or {}
+    if person in WANTED_STYLE:
+        style = early.get("style")
+        met = style and style[0] >= WANTED_STYLE[person]
+        yield [person, f"style ≥ {WANTED_STYLE[person]} @{EARLY}", text(style), _met(met)]
+    if person in MOST_LOST:
+        difference = early.get("accuracy_difference")
+        met = difference and -difference[0] <= MOST_LOST[person]
+        goal = f"accuracy lost ≤ {MOST_LOST[person]} @{EARLY}, in pairs with the control"
+        yield [person, goal, signed(difference) if difference else text(None), _met(met)]
+    made = entry["versions_per_256"][0]
+    yield [person, f"versions ≤ {MOST_VERSIONS} per 256 interactions", f"{made:.0f}", _met(made <= MOST_VERSIONS)]
+    found = worth_by_rate(arms, person)
+    goal = f"flat within {FLAT} over rates {min(FLAT_RATES):g} to {max(FLAT_RATES):g}"
+    if not found:
+        yield [person, goal, text(None), _met(None)]
+        return
+    spread = max(found.values()) - min(found.values())
+    listed = ", ".join(f"{rate:g}: {value:.2f}" for rate, value in sorted(found.items()))
+    yield [person, goal, f"{spread:.3f} ({listed})", _met(spread <= FLAT)]
 
 
 def worth_by_rate(arms: Mapping[str, Any], person: str) -> dict[float, float]:
@@ -65,5 +65,5 @@ def worth_by_rate(arms: Mapping[str, Any], person: str) -> dict[float, float]:
     }
 
 
-def _met(met: bool) -> str:
-    return "met" if met else "missed"
+def _met(met: bool | None) -> str:
+    return "not measured" if met is None else MET if met else MISSED

@@ -15,12 +15,13 @@ WIDTH = 120
 _HEAD = """
 ## Measured
 
-`{command}` ({date}; commit {commit:.8}; shipped policy, held-out tasks; means ± 95 % intervals over
-{seeds} seeds). The same simulated people talk to every arm. The guard is off but in `rehearse-guard`: the table
-compares the methods alone. “To 0.8” is the number of reactions until the style of the middle seed reaches 0.8. Style
-and accuracy are given after {stops} reactions. In brackets is the difference to the control, in pairs of the same
-seed, questions and sampling. KL is from the base, in nats per token, and escape the share of replies in neither style,
-both at the last point. Versions are per 256 reactions.
+`{command}`
+({date}; commit {commit:.8}; shipped policy, held-out tasks; means ± 95 % intervals over {seeds} seeds).
+The same simulated people talk to every arm. The guard is off but in `rehearse-guard`: the table compares the methods
+alone. “To 0.8” is the number of interactions until the style of the middle seed reaches 0.8. Style and accuracy are
+given after {stops} interactions. In brackets is the difference to the control, in pairs of the same seed, questions and
+sampling. KL is from the base, in nats per token, and escape the share of replies in neither style, both at the last
+point. Versions are per 256 interactions.
 
 ![Curves](../bench/results/{curve})
 
@@ -60,7 +61,7 @@ _ARMS = {
 _GOALS = """
 ### Goals of the default recipe
 
-The goals were set before the measurement. {missed} of {all} are missed.
+The goals were set before the measurement. {met} of {all} are met, {missed} are missed, and {rest} are not measured.
 
 """
 _BEYOND = """
@@ -68,7 +69,7 @@ _BEYOND = """
 
 {arms}
 
-"""
+{picture}"""
 _WORST = "The worst person of each seed in `{arm}` has style {style} after 24 interactions each.\n"
 _OTHER_RATES = """
 ### Other learning rates
@@ -121,12 +122,15 @@ def _learning(found: Mapping[str, Any]) -> list[str]:
     ]
     lines = goals.rows(arms)
     if lines:
-        missed = sum(row[-1] == "missed" for row in lines)
-        parts += [_GOALS.format(missed=missed, all=len(lines)), table(goals.COLUMNS, lines)]
+        met, missed = (sum(row[-1] == found for row in lines) for found in (goals.MET, goals.MISSED))
+        counts = {"met": met, "missed": missed, "rest": len(lines) - met - missed, "all": len(lines)}
+        parts += [_GOALS.format(**counts), table(goals.COLUMNS, lines)]
     for heading, names in ((_BEYOND, plan.BEYOND), (_OTHER_RATES, plan.RATES_OF_OURS)):
         chosen = {name: entry for name, entry in arms.items() if name in names}
         if chosen:
-            texts = {"arms": _explained(chosen), "default": plan.default_rate(plan.OURS)}
+            curve = found.get("curve_beyond")
+            picture = f"![Curves](../bench/results/{curve})\n\n" if curve else ""
+            texts = {"arms": _explained(chosen), "picture": picture, "default": plan.default_rate(plan.OURS)}
             parts += [heading.format(**texts), _table(chosen)]
         for arm, worst in found.get("worst_of_several", {}).items() if heading is _BEYOND else ():
             parts.append("\n" + _WORST.format(arm=arm, style=report.text(worst["style"])))
@@ -150,7 +154,7 @@ def _rates(chosen: plan.Rates) -> str:
 
 def _explained(arms: Mapping[str, Any]) -> str:
     """The texts of these arms, in lines of a page's width."""
-    return textwrap.fill(" ".join(text for name, text in _ARMS.items() if name in arms), WIDTH, break_long_words=False)
+    return textwrap.fill(" ".join(text for name, text in _ARMS.items() if name in arms), WIDTH, break_on_hyphens=False)
 
 
 def _worse(entry: Mapping[str, Any]) -> str:

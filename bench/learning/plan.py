@@ -56,7 +56,7 @@ def batch_of(method: str) -> int:
 
 
 def _may_stop_early(method: str) -> bool:
-    return stops_early(RECIPES[method].recipe(ServiceSettings(method=method, **EXTRAS).learning))  # type: ignore[arg-type]
+    return stops_early(RECIPES[method].recipe(ServiceSettings(method=method, **EXTRAS).learning))
 
 
 def _student(**fields: Any) -> Arm:

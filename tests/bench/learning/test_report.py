@@ -106,8 +106,11 @@ def arms_at(worth: dict[str, float], accuracy: float = 1.0, person: str = "stude
 
 def test_goals_are_met_or_missed_by_what_was_measured() -> None:
     rows = goals.rows(arms_at({"rehearse": 0.92}, accuracy=0.97))
-    assert [(row[0], row[-1]) for row in rows] == [("student", "met"), ("student", "missed"), ("student", "met")]
+    assert [row[0] for row in rows] == ["student"] * 4
+    assert [row[-1] for row in rows] == ["met", "missed", "met", "not measured"]
     assert rows[1][2] == "-0.03±0.00"
+    alone = {"rehearse": {"student": {"versions_per_256": [13.0, None]}}}
+    assert [row[-1] for row in goals.rows(alone)] == ["not measured", "not measured", "missed", "not measured"]
     assert goals.rows({}) == []
 
 
@@ -118,7 +121,8 @@ def test_flatness_needs_every_rate() -> None:
     assert row[1] == "flat within 0.05 over rates 0.001 to 0.008" and row[-1] == "missed"
     assert row[2] == "0.060 (0.001: 0.90, 0.002: 0.96, 0.004: 0.90, 0.008: 0.90)"
     rates.popitem()
-    assert not any("flat" in row[1] for row in goals.rows(arms_at({"rehearse": 0.96, **rates}, person="ta")))
+    (*_, row) = goals.rows(arms_at({"rehearse": 0.96, **rates}, person="ta"))
+    assert row[-1] == "not measured"
 
 
 def test_the_page_names_what_is_worse_without_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +149,7 @@ def test_the_page_explains_the_arms_that_were_measured(monkeypatch: pytest.Monke
     text = page.measured()
     assert "one service that does not know who asks" in text and "sparse" not in text
     assert "The worst person of each seed in `three-people` has style 0.10 after 24" in text
-    assert "| `topk` | 0.004 |" in text and "Goals of the default recipe" in text
+    assert "| `topk` | 0.004 |" in text and "0 are missed, and 3 are not measured" in text
 
 
 def test_the_time_left_is_estimated_by_finished_cells_of_the_kind() -> None:
