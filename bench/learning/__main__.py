@@ -12,7 +12,7 @@ methods at their rates, and the placebo), `defects` (known defects of other syst
 Every finished cell is kept in a folder for the code that it ran, which can be committed: an interrupted run continues,
 on another machine too, and cells of another state of the code are never read. `--hours H` begins no cell after H hours
 and reports what there is; `--hours 0` only reports. `--save` also writes `ablation.json` and `defects.json` next to its
-file. `--quick` runs one seed of every method at fixed rates, in about ten minutes.
+file. `--quick` runs one seed of every method at fixed rates to 64 interactions.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -45,6 +46,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
     control: str = CONTROL
 
 
+@cache
 def default_rate(method: str) -> float:
     """The shipped learning rate of a method."""
     return ServiceSettings(method=method).learning.learning_rate

@@ -38,7 +38,7 @@ def grid(*parts: str, **changes: Any) -> list[Cell]:
     return [one for part in parts for one in plan.grid(list(plan.PARTS[part]), plan.PERSONAS, **sizes)]
 
 
-def test_what_is_finished_is_reported_with_points_commit_and_the_time_left(
+def test_finished_cells_are_reported_with_points_commit_and_the_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(tmp_path / "cells", grid("shipped", "ablation"))
