@@ -32,7 +32,7 @@ EXTRAS: Settings = {"epochs": 8, "early_stop": 0.05}
 """The passes and the early stop of `rehearse`."""
 
 
-class Arm(msgspec.Struct, frozen=True, kw_only=True):
+class LearningArm(msgspec.Struct, frozen=True, kw_only=True):
     """The difference of an arm from the shipped service: `settings`, and `changes` of its cells. It has the batch size
     of `method`, and with `searched` the rate that the search found for `searched`, else the default. It is compared
     with the arm `control`.
@@ -61,11 +61,11 @@ def _may_stop_early(method: str) -> bool:
     return stops_early(RECIPES[method].recipe(ServiceSettings(method=method, **EXTRAS).learning))
 
 
-def _student(**fields: Any) -> Arm:
-    return Arm(people=("student",), **fields)
+def _student(**fields: Any) -> LearningArm:
+    return LearningArm(people=("student",), **fields)
 
 
-def _wrong(share: int) -> Arm:
+def _wrong(share: int) -> LearningArm:
     return _student(settings={"judge": f"bench.learning.judges:Wrong{share}"})
 
 
@@ -86,16 +86,16 @@ right, so the tokens of a step have an eighth of their usual limit: to that, the
 LONG_LIMIT: Settings = {"max_sample_tokens": 4096}
 
 SHIPPED = {
-    CONTROL: Arm(settings={"train": False}),
-    OURS: Arm(),
-    "rehearse-guard": Arm(settings={"guard": True, "guard_max_kl": 0.5}),
-    "irrelevant": Arm(settings={"judge": "openclaw_rl.evaluation.judges:Irrelevant"}),
+    CONTROL: LearningArm(settings={"train": False}),
+    OURS: LearningArm(),
+    "rehearse-guard": LearningArm(settings={"guard": True, "guard_max_kl": 0.5}),
+    "irrelevant": LearningArm(settings={"judge": "openclaw_rl.evaluation.judges:Irrelevant"}),
 }
 BEYOND = {
-    "three-people": Arm(people=(TOGETHER.join(PERSONAS),), changes={"lanes": 3, "interactions": 72}),
-    "sparse-20": Arm(people=("student", "ta"), changes={"reacts": 0.2}),
-    "sparse-10": Arm(people=("student", "ta"), changes={"reacts": 0.1}),
-    "missed-half": Arm(people=("student", "ta"), settings={"judge": "bench.learning.judges:MissesHalf"}),
+    "three-people": LearningArm(people=(TOGETHER.join(PERSONAS),), changes={"lanes": 3, "interactions": 72}),
+    "sparse-20": LearningArm(people=("student", "ta"), changes={"reacts": 0.2}),
+    "sparse-10": LearningArm(people=("student", "ta"), changes={"reacts": 0.1}),
+    "missed-half": LearningArm(people=("student", "ta"), settings={"judge": "bench.learning.judges:MissesHalf"}),
     "changes-mind-2": _student(changes={"turns_about": TURNS_ABOUT, "phrases": 2}),
     "changes-mind": _student(changes={"turns_about": TURNS_ABOUT}),
     "long-control": _student(settings={"train": False}, changes=LONG, control="long-control"),
@@ -104,11 +104,13 @@ BEYOND = {
     "wrong-15": _wrong(15),
     "wrong-5": _wrong(5),
 }
-RATES_OF_OURS = {f"rehearse-{rate:g}": Arm(settings={"learning_rate": rate}) for rate in FLAT_RATES}
+RATES_OF_OURS = {f"rehearse-{rate:g}": LearningArm(settings={"learning_rate": rate}) for rate in FLAT_RATES}
 COMPARED = {
-    **{name: Arm(method=_VARIANTS[name][0], searched=name, settings=_VARIANTS[name][1]) for name in _VARIANTS},
-    "placebo": Arm(method="binary", searched="binary", settings={"judge": "openclaw_rl.evaluation.judges:Placebo"}),
-    "placebo-baseline": Arm(
+    **{name: LearningArm(method=_VARIANTS[name][0], searched=name, settings=_VARIANTS[name][1]) for name in _VARIANTS},
+    "placebo": LearningArm(
+        method="binary", searched="binary", settings={"judge": "openclaw_rl.evaluation.judges:Placebo"}
+    ),
+    "placebo-baseline": LearningArm(
         method="binary",
         searched="binary",
         settings={"judge": "openclaw_rl.evaluation.judges:Placebo", "baseline": "batch"},
@@ -116,7 +118,7 @@ COMPARED = {
 }
 COMPARED = {"rehearse-searched" if name == OURS else name: arm for name, arm in COMPARED.items()}
 ABLATION = {
-    name: Arm(people=("student", "ta"), settings=settings, control=ablation.WHOLE)
+    name: LearningArm(people=("student", "ta"), settings=settings, control=ablation.WHOLE)
     for name, settings in ablation.ARMS.items()
 }
 _COMBINED = {name: value for name, value in method_defaults("combined").items() if name != "learning_rate"}
@@ -129,7 +131,7 @@ DEFECTS = {
     )
     for name, settings in defects.DEFECTS.items()
 }
-PARTS: dict[str, dict[str, Arm]] = {
+PARTS: dict[str, dict[str, LearningArm]] = {
     "shipped": SHIPPED,
     "ablation": ABLATION,
     "beyond": BEYOND,
