@@ -188,8 +188,8 @@ _CONTRACT = _any(
     r"|\bdon['’]t (?:answer|explain)\b|\bdouble angle brackets\b|\bin kebab-case\b|\bno_output\b",
     r"\b(?:reply|answer|respond|output|return)(?: with| only"
     r"| exactly)* [`'\"]?[\w'’]+[`'\"]?(?:, [`'\"]?[\w'’]+[`'\"]?)*,? or [`'\"]?\w+"
-    r"|\b[a-z]{2,15} ?/ ?[a-z ]{2,15} ?/ ?[a-z]|\byes ?/ ?no\b|\belse (?:output|return|reply)\b|\bif there (?:is|are) none\b"
-    r"|\bempty list\b|^one of [\w, ]+[.\n]"
+    r"|\b[a-z]{2,15} ?/ ?[a-z ]{2,15} ?/ ?[a-z]|\byes ?/ ?no\b|\belse (?:output|return|reply)\b"
+    r"|\bif there (?:is|are) none\b|\bempty list\b|^one of [\w, ]+[.\n]"
     r"|\bsingle (?:emoji|integer|sentence)\b|\bjsonl\b|\b(?:reply|answer|respond|output) \d for\b"
     r"|\bin at most \d+ words\b|\b(?:at most|under"
     r"|up to) \d+ (?:tokens|words|characters|sentences)\b|\bone-sentence\b|\bmax(?:imum)? \d+ char\w*"
@@ -312,10 +312,61 @@ _OTHER_LANGUAGES = _any(
 )
 
 
+_WORDS = (
+    *(
+        "only",
+        "json",
+        "format",
+        "return",
+        "output",
+        "respond",
+        "reply with",
+        "reply ",
+        "classif",
+        "grade",
+        "score",
+        "route",
+    ),
+    *("query", "quer", "keyword", "fim_", "cursor", "<pre>", "fill", "<mask>", "<hole>", "<insert>", "chunk", "commit"),
+    *(
+        "judge",
+        "evaluat",
+        "policy",
+        "intent",
+        "label",
+        "user",
+        "assistant",
+        "prompt",
+        "select",
+        "is a connection",
+        "passage",
+    ),
+    *(
+        "context",
+        "question",
+        "extract",
+        "you ",
+        "pong",
+        "no more than",
+        "words",
+        "say ",
+        "标",
+        "用户",
+        "主题",
+        "du ",
+        "título",
+    ),
+    *("titre", "titolo", "conversa", "begin", "字", "yes or no", "directed at", "yes/no"),
+)
+"""One of these is in every such request."""
+
+
 @reads_text(lambda read, text: (read(text, has_tools=False), read(text, has_tools=True)))
 def plays_component(system: str, *, has_tools: bool) -> bool:
     """A system text that makes the model a component of a program. With tools the part itself has to say so."""
     opening = system[:_SYSTEM]
+    if not _mentions(opening):
+        return False
     if _ROLE.search(opening[:700]) and not _CHATS.search(opening[:1200]):
         return True
     if has_tools:
@@ -333,6 +384,8 @@ def plays_component(system: str, *, has_tools: bool) -> bool:
 def orders_component(text: str, system: str) -> bool:
     """The only message of a request without tools orders the work of a component."""
     ends = text if len(text) <= 2 * _ENDS else f"{text[:_ENDS]}\n{text[-_ENDS:]}"
+    if not _mentions(ends) and not _mentions(system[:_SYSTEM]):
+        return False
     if _CERTAIN.search(ends):
         return not ends.strip()[:40].lower().startswith("say ") or bool(_PROBE.search(ends)) or len(ends) > 60
     if _ROLE.search(ends[:700]) and not _CHATS.search(ends[:1200]):
@@ -365,6 +418,15 @@ def orders_component(text: str, system: str) -> bool:
     if (talked or (labelled and _QUOTED.search(ends))) and _is_ordered(whole, _OBJECT, own=talked) and not spoken:
         return True
     return contract and not spoken and bool(_QUOTED.search(ends)) and _is_ordered(whole, _OBJECT)
+
+
+def _mentions(text: str) -> bool:
+    """Look for a word of a component: a quick test before the patterns."""
+    lowered = text.lower()
+    for word in _WORDS:  # noqa: SIM110 - as in `utility_prompts`
+        if word in lowered:
+            return True
+    return False
 
 
 def _outside(text: str) -> str:

@@ -101,7 +101,7 @@ _MALFORMED = _beginning(
     r"(?:could not|failed to|unable to|cannot) parse (?:the |your )?(?:llm|model|json) (?:output|response|action)\b",
     r"plain text responses are not permitted\b|no (?:valid )?(?:tool call|action|code block)s?\b[^\n]{0,40}\bfound",
     r"\[error\] you did not use a tool\b|i encountered an error while trying to use the tool\b",
-    r"guardrail\b[^\n]{0,60}\bfailed\b",
+    r"guardrail\b[^\n]{0,60}\bfailed\b|i did it wrong\. tried to\b",
     # an error of the agent's own code
     r"(?:call id: \S+\s+)?(?:error|exception)(?: in [^\n:]{0,60})?:\s*\n",
 )

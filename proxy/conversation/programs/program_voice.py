@@ -56,8 +56,10 @@ _REPORT = _begins(
     r"(?:the )?(?:code|command|script|snippet) (?:you (?:provided|wrote|sent|gave)|above) (?:was"
     r"|has been) (?:executed|run)\b",
     r"your (?:edit|change|patch|code|command|script|action|update|diff|query|submission)s? (?:was|were|has been"
-    r"|have been|could not be"
-    r"|did not|failed|succeeded)\b[^\n]{0,80}(?:[.:]|\n)",
+    r"|have been"
+    r"|could not be|did not|failed to) (?:not )?(?:successfully )?(?:appl(?:y|ied)|executed?|saved?|accepted"
+    r"|rejected|run|submitted"
+    r"|received|merged?|compiled?|parsed?)\b",
     r"(?:the )?(?:file|folder|edit|patch|change|document) [`'\"][^\n`'\"]{1,200}[`'\"] (?:was|has been"
     r"|could not be)\b",
     r"\[[a-z][a-z0-9_]{2,30}\] \d+ \w+|[a-z]\w*\(\{[^\n]{0,300}\}\) ?(?:->|=>|returned|:)",
@@ -117,8 +119,7 @@ _RULED = re.compile(
     r"|_{2,4}|~{2,4})\Z|\A<[a-z][\w:-]{2,60} ?/>\Z"
 )
 _CAPITALS = re.compile(
-    r"\A\W{0,4}(?:NOTICE|WARNING|ALERT|INFO|STATUS|UPDATE|ATTENTION|HEARTBEAT|REMINDER|EVENT"
-    r"|SYSTEM|CRON|TIMER|AUTO)\b[^\n:]{0,30}:"
+    r"\A\W{0,4}(?:NOTICE|WARNING|ALERT|HEARTBEAT|REMINDER|EVENT|SYSTEM|CRON|TIMER|AUTO)\b[^\n:]{0,30}:"
 )
 """A word in capitals before a notice."""
 _BRACKETED = re.compile(r"\A[\[【](?=[A-Z\u4e00-\u9fff])(?![\d\s,.\"'{\[xX-]{1,4}[\],])[^\[\]]{8,1500}[\]】]\.?\Z")
@@ -146,6 +147,9 @@ _BARE_SYSTEM = re.compile(r"\A\W{0,4}system ?[:：]\s", re.IGNORECASE)
 _ASKS = re.compile(r"\?|\b(?:i|i['’]m|i['’]ve|my|me|we|our|please help)\b", re.IGNORECASE)
 """A person's own voice."""
 
+_PERSONS = re.compile(r"\?|\b(?:i|i['’]m|my|me|thanks|thank you|our|danke|merci|gracias)\b", re.IGNORECASE)
+"""The voice of a person in a single line."""
+
 _CERTAIN = _any(
     # what to do when all is done
     r"\bif (?:you (?:think|believe|feel|consider)[^\n.,]{0,20} )?(?:you(?:['’]re| are| have)|the task|everything"
@@ -167,7 +171,7 @@ _CERTAIN = _any(
     r"|\bdid not include a valid\b",
     # what is left
     r"\byou have (?:only )?(?:used )?\d+ (?:of \d+ )?(?:more |remaining )?(?:steps?|turns?|iterations?"
-    r"|tool calls?|attempts?|actions?"
+    r"|tool calls?|actions?"
     r"|api calls|tokens?)\b",
     r"\b(?:max(?:imum)?(?: number of)?|limit of) (?:iterations?|steps?|turns?|tool calls?|attempts"
     r"|rounds)\b[^\n.]{0,40}"
@@ -292,6 +296,8 @@ _EXECUTE = _any(
 def is_report(text: str) -> bool:
     """True if a program tells what a call, a check or the form of an answer came to."""
     head = text[:_READ]
+    if "\n" not in head.strip() and _PERSONS.search(head):
+        return False
     if _REPORT.match(head) and not _ASKS.search(head.rsplit("\n\n", 1)[-1] if "\n\n" in head else ""):
         return True
     if _BROKEN.match(head) or (_TERMINAL.match(head) and not _ASKS.search(head)):

@@ -272,7 +272,7 @@ def test_results_of_parallel_calls_are_read_one_by_one() -> None:
         ("kill_process", "Process 7 terminated."),
     ],
 )
-def test_what_a_tool_was_to_end_is_no_failure_of_it(name: str, text: str) -> None:
+def test_an_ended_task_is_a_success_of_the_tool_that_ends_it(name: str, text: str) -> None:
     assert tool_verdict(text, called(name)) == "worked"
 
 
