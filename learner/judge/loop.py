@@ -251,9 +251,12 @@ class JudgeLoop:
 
     async def _record(self, turn: Turn, judgement: Judgement, lineage: Lineage) -> None:
         lag = signals.version_lag(turn, lineage)
-        reason = signals.defect(turn, judgement, self._settings, lag=lag)
+        reason = signals.defect(turn, judgement, self._settings)
         sample = None if reason else signals.sample_of(turn, judgement)
-        reason = reason if sample is None else self._method.cannot_use(sample)
+        if sample is not None:
+            spoken = judgement.signal == "feedback"
+            most = self._settings.learning.max_version_lag
+            reason = self._method.cannot_use(sample) or signals.aged(sample, lag, most, self._method, spoken=spoken)[1]
         again = judgement.signal != "judge" or judgement.instead_of is not None
         known = again and not misplaced(turn)
         lesson = await self._journal.last_lesson(turn.turn_id) if known else None

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from openclaw_rl.shared.journal import audits, learning, signals, status, transfer, turns
+from openclaw_rl.shared.journal import accounting, audits, learning, signals, status, transfer, turns
 from openclaw_rl.shared.journal import sessions as episodes
 from openclaw_rl.shared.journal.sqlite import Connection, Database
 from openclaw_rl.shared.records import Sample
@@ -99,6 +99,9 @@ class Operations:
     version = Operation(learning.version)
     versions = Operation(learning.versions)
     next_version_number = Operation(learning.next_version_number)
+
+    backlog = Operation(accounting.backlog)
+    waiting_count = Operation(accounting.waiting_count)
 
     pass_unaudited = Operation(audits.pass_unaudited, writes=True)
     add_audit = Operation(audits.add_audit, writes=True)
