@@ -18,6 +18,7 @@ from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.journal import Lineage
+from openclaw_rl.shared.journal.accounting import STALE
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
@@ -25,8 +26,6 @@ from openclaw_rl.shared.settings.settings import Settings
 
 COMMENT = "a comment"
 LEFT_OUT = "at_least_one"
-STALE = "stale"
-"""The beginning of the reason why a turn that is too old is quarantined."""
 
 
 def latest_score(feedback: Sequence[Feedback]) -> Feedback | None:

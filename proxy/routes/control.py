@@ -61,6 +61,10 @@ class _Page(msgspec.Struct):
     offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
+class _PromoteQuery(msgspec.Struct):
+    release: bool = False
+
+
 class _DoneBody(_Action):
     reason: str = ""
 
@@ -187,7 +191,8 @@ async def promote(request: Request) -> Response:
     number = request.path_params["number"]
     if not number.isascii() or not number.isdigit() or len(number) > 15:
         raise BadRequest(f"{number!r} is no version number.", param="number")
-    return json_response(await _service(request).versions.promote(int(number)))
+    query = read_fields(request.query_params, _PromoteQuery, strict=False)
+    return json_response(await _service(request).versions.promote(int(number), release=query.release))
 
 
 async def train(request: Request, state: str) -> Response:

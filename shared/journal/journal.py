@@ -100,8 +100,10 @@ class Operations:
     versions = Operation(learning.versions)
     next_version_number = Operation(learning.next_version_number)
 
+    release = Operation(learning.release, writes=True)
     backlog = Operation(accounting.backlog)
     waiting_count = Operation(accounting.waiting_count)
+    accounting = Operation(accounting.accounting)
 
     pass_unaudited = Operation(audits.pass_unaudited, writes=True)
     add_audit = Operation(audits.add_audit, writes=True)

@@ -310,7 +310,8 @@ def _forget_content(connection: Connection, session: int, turns: Sequence[int]) 
     image_store.drop_unseen(connection, images)
 
 
-_EXPECTED = "outcome-expected/"
+EXPECTED = "outcome-expected/"
+"""The beginning of the control that says for a session, by its row, in which episode an outcome is to come."""
 
 ANSWERED_BY_TOOLS = (
     "SELECT id FROM turns WHERE session = ? AND episode = ? AND kind = 'main' AND status = 'complete' "
@@ -321,13 +322,13 @@ ANSWERED_BY_TOOLS = (
 
 def expected_episode(connection: Connection, session: int) -> int | None:
     """The episode of a session (its row) that an outcome is to come for, `None` where none was announced."""
-    episode = connection.value("SELECT value FROM controls WHERE key = ?", f"{_EXPECTED}{session}")
+    episode = connection.value("SELECT value FROM controls WHERE key = ?", f"{EXPECTED}{session}")
     return None if episode is None else int(episode)
 
 
 def expect(connection: Connection, session: int, episode: int) -> None:
     """An outcome is to come for this episode: what tools answered in it waits for no judge."""
-    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (f"{_EXPECTED}{session}", str(episode)))
+    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (f"{EXPECTED}{session}", str(episode)))
     connection.execute(
         f"DELETE FROM judge_queue WHERE turn IN ({ANSWERED_BY_TOOLS}) "
         "AND NOT EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = judge_queue.turn)",
@@ -340,7 +341,7 @@ def forget_expected(connection: Connection, session: int | None, *, queue: bool 
     episode = None if session is None else expected_episode(connection, session)
     if episode is None:
         return
-    connection.execute("DELETE FROM controls WHERE key = ?", (f"{_EXPECTED}{session}",))
+    connection.execute("DELETE FROM controls WHERE key = ?", (f"{EXPECTED}{session}",))
     if queue:
         connection.execute(f"INSERT OR IGNORE INTO judge_queue {ANSWERED_BY_TOOLS}", (session, episode))
 
