@@ -68,7 +68,10 @@ def test_settled_turns_are_accounted_for() -> None:
     places = {"queued": 3, "ready": 0, "consumed": 90, "rolled_back": 2, "quarantined": {"stale: old": 4, "cut": 1}}
     assert accounting_lines({"settled": 0}) == []
     assert accounting_lines({"settled": 100, **dict.fromkeys(PLACES, 0), **places, "dropped": 4}) == [
-        ("settled", "100 = 3 with the judge + 90 learned from + 2 learned from by versions that were left + 5 set aside"),
+        (
+            "settled",
+            "100 = 3 with the judge + 90 learned from + 2 learned from by versions that were left + 5 set aside",
+        ),
         ("dropped", "4 of them set aside as too old (4.0 %)"),
     ]
     lost = {"settled": 1, **dict.fromkeys(PLACES, 0), "quarantined": {}, "lost": 1, "dropped": 0}
