@@ -54,7 +54,7 @@ def total(found: dict[str, Any]) -> int:
 def test_each_settled_turn_is_in_one_place(journal: Journal) -> None:
     waiting, ready, trained, refused, aside, silent, known, cut, tool, stale = (
         settled_turn(journal) if name != "cut" else settled_turn(journal, status="aborted")
-        for name in "waiting ready trained refused aside silent known cut tool stale".split()
+        for name in ["waiting", "ready", "trained", "refused", "aside", "silent", "known", "cut", "tool", "stale"]
     )
     learned(journal, 1, 0, [trained])
     learned(journal, 2, 1, [refused], state="rejected")
@@ -99,7 +99,7 @@ def test_a_turn_that_waits_for_an_outcome_is_counted(journal: Journal) -> None:
     }  # fmt: skip
 
 
-def test_what_no_part_of_the_journal_knows_is_lost(journal: Journal) -> None:
+def test_turns_that_no_part_of_the_journal_knows_are_lost(journal: Journal) -> None:
     settled_turn(journal)
     with journal.database.writing() as connection:
         connection.execute("DELETE FROM judge_queue")
