@@ -153,8 +153,8 @@ class Batches:
         """The number of samples that this step must take and each later one too, so that none of those that wait
         becomes too old; and whether this step is the last one for a turn that the judge still has.
         """
-        if ready + await self._journal.waiting_count() <= size:
-            return 0, False
+        if ready + await self._journal.waiting_count() <= size or await self._journal.deaths("step"):
+            return 0, False  # a batch that ended the learner may have been too large
         lineage, most = await self._journal.lineage(), self._settings.learning.max_version_lag
         backlog = await self._journal.backlog()
         # The steps that can still take each; 0 for those that keep, and those that are too old already.

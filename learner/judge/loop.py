@@ -21,6 +21,7 @@ from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Lineage
+from openclaw_rl.shared.journal.attempts import MOST_DEATHS
 from openclaw_rl.shared.messages.images import misplaced
 from openclaw_rl.shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
 from openclaw_rl.shared.settings.judge_spec import choose_judge
@@ -118,12 +119,30 @@ class JudgeLoop:
             self._offset = 0
             waiting = waiting or await self._journal.unjudged(window)
         turns = [turn for turn in waiting if turn.turn_id not in busy][: most - len(working)]
+        turns = await self._without_deadly(turns, alone=not working)
         if not turns and not self._postponed:
             return 0
         lineage = await self._journal.lineage()
+        if turns:
+            await self._journal.begin_attempts("judge", [turn.turn_id for turn in turns])
         for turn in turns:
             working[turn.turn_id] = asyncio.create_task(self._settle(turn, lineage, self._judge))
         return await self._settle_explicit(self._in_flight | working.keys(), lineage) if self._postponed else 0
+
+    async def _without_deadly(self, turns: Sequence[Turn], *, alone: bool) -> Sequence[Turn]:
+        """The turns to begin. One that may have ended an earlier process is judged alone, so that it is known if it
+        does so again; then it is set aside.
+        """
+        deaths = await self._journal.deaths("judge") if turns else {}
+        for turn in turns:
+            if turn.turn_id not in deaths:
+                continue
+            if deaths[turn.turn_id] < MOST_DEATHS:
+                return [turn] if alone else []
+            reason = f"judging it ended the learner {deaths[turn.turn_id]} times"
+            log.error("turn %s is set aside: %s", turn.turn_id, reason)
+            await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason))
+        return [turn for turn in turns if turn.turn_id not in deaths]
 
     async def _settle_explicit(self, busy: AbstractSet[str], lineage: Lineage) -> int:
         """Settle the next few turns with feedback or an outcome that need no judge; returns how many."""
@@ -184,6 +203,7 @@ class JudgeLoop:
                 return False
             raise
         except JudgeAway:
+            await self._journal.end_attempts("judge", [turn.turn_id])
             raise
         except OpenClawRLError as error:
             log.error("judging turn %s failed: %s", turn.turn_id, error)

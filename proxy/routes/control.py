@@ -26,6 +26,7 @@ from openclaw_rl.proxy.routes.status import status_report
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import BadRequest, NotFound
 from openclaw_rl.shared.messages.normalize import clean_text
+from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
@@ -198,6 +199,7 @@ async def promote(request: Request) -> Response:
 async def train(request: Request, state: str) -> Response:
     """Pause training after the step in progress, while chat and capture continue; or train again (`running`)."""
     service = _service(request)
+    await service.journal.set_control(PAUSE_REASON, "")
     await service.journal.set_control("train", state)
     return json_response({"training": state if service.settings.learning.train else "off"})
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from openclaw_rl.shared.journal import accounting, audits, learning, signals, status, transfer, turns
+from openclaw_rl.shared.journal import accounting, attempts, audits, learning, signals, status, transfer, turns
 from openclaw_rl.shared.journal import sessions as episodes
 from openclaw_rl.shared.journal.sqlite import Connection, Database
 from openclaw_rl.shared.records import Sample
@@ -104,6 +104,12 @@ class Operations:
     backlog = Operation(accounting.backlog)
     waiting_count = Operation(accounting.waiting_count)
     accounting = Operation(accounting.accounting)
+
+    begin_attempts = Operation(attempts.begin_attempts, writes=True)
+    end_attempts = Operation(attempts.end_attempts, writes=True)
+    stop_attempts = Operation(attempts.stop_attempts, writes=True)
+    count_deaths = Operation(attempts.count_deaths, writes=True)
+    deaths = Operation(attempts.deaths)
 
     pass_unaudited = Operation(audits.pass_unaudited, writes=True)
     add_audit = Operation(audits.add_audit, writes=True)

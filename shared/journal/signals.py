@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
+from openclaw_rl.shared.journal.attempts import end_attempts
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import (
     expect,
@@ -173,6 +174,7 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
         (last_judgement(connection) + 1, turn, judgement.feedback_id, judgement.score, wish, pack_record(judgement)),
     )
     _count_votes(connection, judgement)
+    end_attempts(connection, "judge", [judgement.turn_id])
     if judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id):
         _queue(connection, turn)
     elif not _newer_feedback(connection, turn):
@@ -185,6 +187,7 @@ def add_quarantine(connection: Connection, quarantine: Quarantine) -> None:
     """
     turn = turn_row(connection, quarantine.turn_id)
     quarantine_turn(connection, turn, quarantine.reason, quarantine.time)
+    end_attempts(connection, "judge", [quarantine.turn_id])
     judged = connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
     if not judged or not _newer_feedback(connection, turn):
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))

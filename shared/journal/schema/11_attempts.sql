@@ -1,0 +1,8 @@
+CREATE TABLE attempts (
+  kind TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  tries INTEGER NOT NULL DEFAULT 0,
+  deaths INTEGER NOT NULL DEFAULT 0,
+  running INTEGER NOT NULL DEFAULT 1,
+  PRIMARY KEY (kind, subject)
+) WITHOUT ROWID;
