@@ -25,8 +25,8 @@ from openclaw_rl.proxy.http.json import Fields, decode_object, json_response, re
 from openclaw_rl.proxy.routes.status import status_report
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import BadRequest, NotFound
-from openclaw_rl.shared.messages.normalize import clean_text
 from openclaw_rl.shared.journal.status import PAUSE_REASON
+from openclaw_rl.shared.messages.normalize import clean_text
 from openclaw_rl.shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20

@@ -54,6 +54,6 @@ def count_deaths(connection: Connection) -> dict[str, int]:
 
 
 def deaths(connection: Connection, kind: Attempted) -> dict[str, int]:
-    """How many processes each of a kind has ended, by subject; those that ended none are left out."""
+    """The processes that each of a kind has ended, by subject; those that ended none are left out."""
     rows = connection.execute("SELECT subject, deaths FROM attempts WHERE kind = ? AND deaths > 0", (kind,))
     return dict(rows.fetchall())
