@@ -322,7 +322,10 @@ class Learner:
         if hook is None and not self._method.rollouts:
             return []
         self._progress.note(GENERATE, "")
-        context = RolloutContext(self._journal, self._rollouts, batch=samples, hints=batch.hints, live=live.number)
+        turns = [sample.turn_id for sample in batch.samples if sample.turn_id]
+        context = RolloutContext(
+            self._journal, self._rollouts, batch=samples, hints=batch.hints, live=live.number, turns=turns
+        )
         made = await make_rollouts(context, hook)
         if hook:
             return made
