@@ -31,8 +31,8 @@ line(number) AS (SELECT {} UNION SELECT parent FROM versions JOIN line USING (nu
 """
 """The version of a query, and all that it descends from."""
 
-LIVE_LINE = LINE.format("number FROM versions WHERE state = 'live'")
-"""The live version, and all that it descends from."""
+LIVE_LINE = LINE.format("number FROM versions WHERE state IN ('live', 'candidate')")
+"""The live version, one that is about to be, and all that they descend from."""
 
 STALE = "stale"
 """The beginning of the reason why a turn that is too old is quarantined."""
