@@ -7,7 +7,17 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from openclaw_rl.shared.journal import accounting, attempts, audits, learning, signals, status, transfer, turns
+from openclaw_rl.shared.journal import (
+    accounting,
+    attempts,
+    audits,
+    integrity,
+    learning,
+    signals,
+    status,
+    transfer,
+    turns,
+)
 from openclaw_rl.shared.journal import sessions as episodes
 from openclaw_rl.shared.journal.sqlite import Connection, Database
 from openclaw_rl.shared.records import Sample
@@ -104,6 +114,11 @@ class Operations:
     backlog = Operation(accounting.backlog)
     waiting_count = Operation(accounting.waiting_count)
     accounting = Operation(accounting.accounting)
+
+    contradictions = Operation(integrity.contradictions)
+    file_faults = Operation(integrity.file_faults)
+    turn_rows = Operation(integrity.turn_rows)
+    unreadable = Operation(integrity.unreadable)
 
     begin_attempts = Operation(attempts.begin_attempts, writes=True)
     end_attempts = Operation(attempts.end_attempts, writes=True)

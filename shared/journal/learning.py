@@ -328,6 +328,11 @@ def _sample(turn: Turn, row: tuple[Any, ...]) -> Sample:
     )
 
 
+def samples_of(connection: Connection, turn: Turn, row: int) -> list[Sample]:
+    """Every sample of a turn, whatever became of it. Raises `DamagedRecord`."""
+    return [_sample(turn, found) for found in connection.execute(f"{_SAMPLE} WHERE turn = ?", (row,)).fetchall()]
+
+
 def _consume(connection: Connection, number: int, position: int, sample_id: str) -> None:
     query = "SELECT state, turn, reward, hint FROM samples WHERE sample_id = ?"
     found = connection.execute(query, (sample_id,)).fetchone()

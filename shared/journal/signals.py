@@ -354,6 +354,18 @@ def _count_votes(connection: Connection, judgement: Judgement) -> None:
     connection.execute("INSERT OR REPLACE INTO controls (key, value) VALUES (?,?)", (_VOTES, counts))
 
 
+def records_of(connection: Connection, turn: int) -> list[msgspec.Struct]:
+    """The next state, feedback and judgements of a row. Raises `DamagedRecord`."""
+    tables: dict[str, type[msgspec.Struct]] = {
+        "next_states": NextState, "feedback": Feedback, "judgements": Judgement,
+    }  # fmt: skip
+    return [
+        unpack_record(body, record)
+        for table, record in tables.items()
+        for body in connection.column(f"SELECT body FROM {table} WHERE turn = ?", turn)
+    ]
+
+
 def _records(connection: Connection, record: type[_T], query: str, key: str) -> list[_T]:
     row = connection.value(_ROW[1:-1], key)
     with naming_row(row) if row is not None else nullcontext():
