@@ -132,7 +132,7 @@ class Learner:
             return False
         # Another version may have been made live because this one's state is the obstacle.
         live = await self._versions.follow()
-        obstacle = await self._trainer.obstacle()
+        obstacle = await self._trainer.obstacle() or await self._versions.lack_of_space(live)
         if obstacle:
             self._progress.now(OBSTRUCTED, obstacle)
             return False

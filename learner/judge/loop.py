@@ -129,7 +129,7 @@ class JudgeLoop:
             working[turn.turn_id] = asyncio.create_task(self._settle(turn, lineage, self._judge))
         return await self._settle_explicit(self._in_flight | working.keys(), lineage) if self._postponed else 0
 
-    async def _without_deadly(self, turns: Sequence[Turn], *, alone: bool) -> Sequence[Turn]:
+    async def _without_deadly(self, turns: list[Turn], *, alone: bool) -> list[Turn]:
         """The turns to begin. One that may have ended an earlier process is judged alone, so that it is known if it
         does so again; then it is set aside.
         """

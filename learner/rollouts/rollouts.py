@@ -25,7 +25,8 @@ class RolloutContext:
     """The argument of `custom_rollout`.
 
     `batch` are the samples that teach in this step, `hints` the remembered hints, `live` the number of the serving
-    version; it and the `turns` of the batch seed the built-in rollouts. `engine`, `prompter`, `settings` and `progress` are the learner's.
+    version; it and the `turns` of the batch seed the built-in rollouts. `engine`, `prompter`, `settings` and `progress`
+    are the learner's.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ def contradictions(connection: Connection) -> list[str]:
 
 
 def file_faults(connection: Connection) -> list[str]:
-    """What SQLite finds wrong with the file itself: its pages and indexes, and rows that refer to none."""
+    """Faults of the file itself that SQLite finds: of pages and indexes, and rows that refer to none."""
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
     missing = connection.execute("PRAGMA foreign_key_check").fetchall()
     tables = sorted({(str(row[0]), str(row[2])) for row in missing})

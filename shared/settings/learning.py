@@ -119,6 +119,12 @@ class LearningSettings(Recipe):
         ge=2,
         description="Number of newest checkpoints to keep on disk; the live version's and its parent's are always kept",
     )
+    keep_checkpoints_gb: float = Field(
+        0.0,
+        ge=0,
+        description="Maximum size in GB of all checkpoints on disk, 0 for no limit; the oldest are deleted first, and "
+        "the live version's and its parent's are always kept",
+    )
     report_to: str = Field(
         "",
         description="Receivers of the metrics of every step: tensorboard (DATA/tensorboard), wandb:PROJECT (Weights & "
