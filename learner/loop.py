@@ -35,7 +35,7 @@ from openclaw_rl.shared.errors import (
     TrainerOutOfMemory,
 )
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.journal.attempts import MOST_DEATHS
+from openclaw_rl.shared.journal.deaths import MOST_DEATHS
 from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.records import Judgement, PolicyVersion, Quarantine, Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
@@ -228,18 +228,18 @@ class Learner:
         """The trainer's step, written down before it begins: it may end this process. Raises `TrainerError`, for any
         error that is not ours too.
         """
-        await self._journal.begin_attempts("step", [_oldest(batch)])
+        await self._journal.begin_work("step", [_oldest(batch)])
         try:
             found = await fitting_step(self._trainer, samples, recipe)
             if await self._journal.get_control(_DEADLY, "0") != "0":
                 await self._journal.set_control(_DEADLY, "0")
         except OpenClawRLError:
-            await self._journal.end_attempts("step", [_oldest(batch)])
+            await self._journal.end_work("step", [_oldest(batch)])
             raise
         except Exception as error:
-            await self._journal.end_attempts("step", [_oldest(batch)])
+            await self._journal.end_work("step", [_oldest(batch)])
             raise TrainerError(f"the step raised {type(error).__name__}: {error}") from error
-        await self._journal.end_attempts("step", [_oldest(batch)])
+        await self._journal.end_work("step", [_oldest(batch)])
         return found
 
     async def _is_deadly(self, batch: Batch, live: PolicyVersion) -> bool:
@@ -251,7 +251,7 @@ class Learner:
             return False
         reason = f"its step ended the learner {deaths} times (out of memory, or a fault in native code)"
         await self._reject(batch, None, GuardVerdict(False, reason), live)
-        await self._journal.end_attempts("step", [_oldest(batch)])
+        await self._journal.end_work("step", [_oldest(batch)])
         in_a_row = int(await self._journal.get_control(_DEADLY, "0")) + 1
         await self._journal.set_control(_DEADLY, str(in_a_row))
         if in_a_row >= _DEADLY_IN_A_ROW:
@@ -339,7 +339,9 @@ class Learner:
         if not (sample.hint and sample.turn_id) or self._method.hints == "none":
             return sample
         judgement = await self._journal.judgement(sample.turn_id)
-        if self._method.hints == "own":
+        if self._method.hints == "follow-up":
+            remembered = [sample.hint]
+        elif self._method.hints == "own":
             remembered = self._proposed(sample, judgement)
         elif judgement is not None and judgement.hint_role != "user":
             remembered = [sample.hint]

@@ -76,7 +76,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         raise _first(errors) from errors
     finally:
         with contextlib.suppress(JournalError):
-            await journal.stop_attempts()
+            await journal.stop_work()
         if judging is not None:
             await judging.close()
         if engine is not None:

@@ -1,95 +1,36 @@
-"""Measure the cost of known defects of other systems, on `combined` as published.
-
-`aligned` is the method without a defect. `misaligned` shifts logprobs by one token, as padding on the wrong side or a
-re-tokenized answer does. `stale` trains on each batch four batches late, with the importance ratio; `stale-uncorrected`
-without it. `epochs` makes six passes over each batch with the ratio; `epochs-uncorrected` without it.
-"""
+"""Take the parts of `rehearse` away, one by one, to see which earn their place."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
-import torch
 
-from bench.learning.cell import Cell
-from bench.learning.plan import COMMON, batch_of, resolved
+from openclaw_rl.learner.hints import distinct
 from openclaw_rl.learner.methods import METHODS, Method
-from openclaw_rl.shared.objective.losses import sampled_logprobs
+from openclaw_rl.learner.rollouts.rollouts import RolloutContext
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 
-LATE = 4
-EPOCHS = 6
+WHOLE = "whole"
 _HERE = "bench.learning.ablation:"
 
-DEFECTS: dict[str, dict[str, str | int]] = {
-    "aligned": {},
-    "misaligned": {"method": f"{_HERE}misaligned"},
-    "stale": {"method": f"{_HERE}late"},
-    "stale-uncorrected": {"method": f"{_HERE}late", "custom_loss": f"{_HERE}uncorrected"},
-    "epochs": {"epochs": EPOCHS},
-    "epochs-uncorrected": {"epochs": EPOCHS, "custom_loss": f"{_HERE}uncorrected"},
+ARMS: dict[str, dict[str, str | int | float | bool]] = {
+    WHOLE: {},
+    "no-anchors": {"anchors": 0},
+    "no-rehearsals": {"rehearsals": 0},
+    "no-memory": {"method": f"{_HERE}forgetful", "custom_rollout": f"{_HERE}practise"},
+    "one-hint": {"max_hints": 1},
+    "one-pass": {"epochs": 1},
+    "no-early-stop": {"early_stop": 0.0},
 }
+"""`no-memory` teaches every turn and the rehearsals of a step by the hints of its own batch."""
 
 
-def cells(*, rate: float, seeds: int, interactions: int, **options: Any) -> list[Cell]:
-    """Cells of every defect with every seed and the student."""
-    batch = batch_of("combined")
-    base = COMMON | {"method": "combined", "learning_rate": rate, "batch_size": batch, "epochs": 1}
-    return [
-        Cell(
-            arm=name,
-            persona="student",
-            seed=seed,
-            interactions=interactions,
-            lanes=batch,
-            settings={**resolved(base), "max_version_lag": LATE + 2, **changed},
-            **options,
-        )
-        for seed in range(1, seeds + 1)
-        for name, changed in DEFECTS.items()
-    ]
+def forgetful(_: Settings) -> Method:
+    """Create `rehearse` without remembered hints."""
+    return msgspec.structs.replace(METHODS["rehearse"], hints="own")
 
 
-class Misaligned(Method, frozen=True):
-    """`combined` with every logprob one token late."""
-
-    def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Shift the logprobs of the samples."""
-        return [
-            msgspec.structs.replace(sample, logprobs=(sample.logprobs[0], *sample.logprobs[:-1])) for sample in samples
-        ]
-
-
-class Late(Method, frozen=True):
-    """`combined` that trains on the batch of four batches ago; on nothing before there is one."""
-
-    waiting: list[Sequence[Sample]] = msgspec.field(default_factory=list)
-
-    def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Return the samples of four batches ago."""
-        self.waiting.append(samples)
-        return self.waiting.pop(0) if len(self.waiting) > LATE else []
-
-
-def misaligned(_: Settings) -> Method:
-    """Create `Misaligned` from `combined`."""
-    return Misaligned(**msgspec.structs.asdict(METHODS["combined"]))
-
-
-def late(_: Settings) -> Method:
-    """Create `Late` from `combined`."""
-    return Late(**msgspec.structs.asdict(METHODS["combined"]))
-
-
-def uncorrected(tokens: Any) -> torch.Tensor:
-    """The published advantages without a ratio: −A·log π(a) `[N]`, for tokens of any version."""
-    recipe = tokens.recipe
-    advantages = recipe.binary * tokens.advantages
-    if tokens.teacher_log_probs is not None:
-        taught = sampled_logprobs(tokens.teacher_log_probs, tokens.token_ids) - tokens.behavior_logprobs
-        advantages = advantages + recipe.distill * torch.where(tokens.has_hint, taught, 0.0)
-    log_probs = torch.log_softmax(tokens.logits.float(), dim=-1)
-    return -advantages.detach() * sampled_logprobs(log_probs, tokens.token_ids)
+async def practise(context: RolloutContext) -> list[Sample]:
+    """The built-in rollouts, with the hints of the batch."""
+    context.hints = distinct([sample.hint for sample in context.batch if sample.hint], len(context.batch))
+    return [*await context.rehearsals(), *await context.anchors()]

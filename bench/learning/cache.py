@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import current_process, get_context
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -45,8 +47,9 @@ class Cache(Generic[R]):
 
     def put(self, cell: Keyed, result: R) -> None:
         """Write a result atomically."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path(cell), msgspec.json.encode(result))
+        path = self._path(cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, msgspec.json.encode(result))
 
     def _path(self, cell: Keyed) -> Path:
         return self.folder / f"{cell.key}.json"
@@ -58,42 +61,72 @@ def run_all(
     workers: int,
     run: Callable[[C], Coroutine[Any, Any, R]],
     show: Callable[[int, int, R, float], None],
+    *,
+    until: float = math.inf,
 ) -> list[R]:
     """Return the results of all cells; missing ones run in `workers` processes by `run`, a function of a module, and
     each calls `show(done, total, result, seconds)` at its end. A failed cell is retried once before its error is
-    raised.
+    raised. At the time `until` (of `time.monotonic`) no further cell begins, and the results are those that there are.
     """
-    missing = [cell for cell in cells if cache.get(cell) is None]
+    missing = list({cell.key: cell for cell in cells if cache.get(cell) is None}.values())
     begun = time.monotonic()
-    with ProcessPoolExecutor(
-        max(1, workers), mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
-    ) as pool:
-        tries = {pool.submit(_run, run, cell): (cell, 1) for cell in missing}
-        done = 0
-        while tries:
-            future = next(as_completed(tries))
-            cell, attempt = tries.pop(future)
-            try:
-                result = future.result()
-            except Exception as error:
-                if attempt > 1:
-                    pool.shutdown(cancel_futures=True)
-                    raise
-                print(f"{cell.key} failed and is retried: {error}", file=sys.stderr, flush=True)
-                tries[pool.submit(_run, run, cell)] = (cell, attempt + 1)
-                continue
-            cache.put(cell, result)
-            done += 1
-            show(done, len(missing), result, time.monotonic() - begun)
+    if missing and begun < until:
+        _run_missing(missing, cache, max(1, workers), run, show, begun, until)
     found = [cache.get(cell) for cell in cells]
     return [result for result in found if result is not None]
 
 
+def _run_missing(
+    missing: Sequence[C],
+    cache: Cache[R],
+    workers: int,
+    run: Callable[[C], Coroutine[Any, Any, R]],
+    show: Callable[[int, int, R, float], None],
+    begun: float,
+    until: float,
+) -> None:
+    waiting = deque((cell, 1) for cell in missing)
+    running: dict[Future[R], tuple[C, int]] = {}
+    done = 0
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
+    ) as pool:
+        while True:
+            while waiting and len(running) < workers and time.monotonic() < until:
+                cell, attempt = waiting.popleft()
+                running[pool.submit(_run, run, cell)] = cell, attempt
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                cell, attempt = running.pop(future)
+                try:
+                    result = future.result()
+                except Exception as error:
+                    if attempt > 1:
+                        pool.shutdown(cancel_futures=True)
+                        raise
+                    print(f"{cell.key} failed and is retried: {error}", file=sys.stderr, flush=True)
+                    waiting.appendleft((cell, attempt + 1))
+                    continue
+                cache.put(cell, result)
+                done += 1
+                show(done, len(missing), result, time.monotonic() - begun)
+
+
+def stay_on_a_core() -> None:
+    """Keep a worker process from disturbing the others: a step takes all cores that its process may use."""
+    number = current_process().name.rpartition("-")[2]
+    if number.isdigit() and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(os.getppid()))
+        os.sched_setaffinity(0, {cores[int(number) % len(cores)]})
+
+
 def _begin(parent: int) -> None:
-    """Set up a worker: it ends with its parent, and logs only errors."""
+    """Set up a worker: it ends with its parent, has a core of its own, and logs only errors."""
     os.environ[PARENT_VARIABLE] = str(parent)
     die_with_parent()
     del os.environ[PARENT_VARIABLE]
+    stay_on_a_core()
     import logging
     import warnings
 

@@ -1,11 +1,11 @@
-"""Judges with random errors, to measure noise. The placebo and irrelevant hints are in `evaluation.judges`."""
+"""Judges with random errors, or that miss much, to measure noise. The placebo is in `evaluation.judges`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from openclaw_rl.evaluation.judges import SpoiledJudge
-from openclaw_rl.shared.records import Judgement
+from openclaw_rl.shared.records import NOT_UNDERSTOOD, Judgement
 
 MISLEADING = (
     "Please use bold and numbered steps.",
@@ -46,3 +46,14 @@ class Wrong30(_Wrong):
 
     name = "wrong 0.3"
     share = 0.3
+
+
+class MissesHalf(SpoiledJudge):
+    """Understand half of the messages; the others have no score and no hint."""
+
+    name = "misses half"
+
+    def spoil(self, honest: Judgement) -> dict[str, Any]:
+        if self._random.random() < 0.5:
+            return {}
+        return {"score": None, "hint": None, "reason": f"{NOT_UNDERSTOOD}: missed on purpose"}

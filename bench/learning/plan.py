@@ -1,42 +1,55 @@
-"""The cells of the grid and of the search for learning rates, and the choice among those."""
+"""The arms, by the parts of a run, and their cells. The most informative parts come first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from functools import cache
 from typing import Any
 
-from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, Result
-from openclaw_rl.shared.settings.method_defaults import method_defaults
+import msgspec
+
+from bench.learning import ablation, defects
+from bench.learning.cell import TOGETHER, Cell
+from openclaw_rl.learner.methods import METHODS as RECIPES
+from openclaw_rl.shared.objective.early_stop import stops_early
+from openclaw_rl.shared.settings.method_defaults import METHODS, method_defaults
 from openclaw_rl.shared.settings.settings import Settings as ServiceSettings
 
 PERSONAS = ("student", "ta", "teacher")
-METHODS = ("binary", "opd", "combined", "topk", "topk-select", "rehearse")
-ARMS = ("control", "placebo", "irrelevant", *METHODS)
-NOISE = ("wrong-5", "wrong-15", "wrong-30", "changes-mind")
-EXPLAINED = ("placebo-baseline", "placebo-slow")
-"""Arms that explain others: a placebo may drift because the mean of its verdicts is not 0, or because its steps are as
-long as those of real verdicts.
-"""
-STUDENT_ONLY = (*NOISE, *EXPLAINED)
-"""Arms outside the comparison, with the student persona only."""
-RATES = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2)
-"""Learning rates of the search, the same for every method."""
-
-SEARCHED_INTERACTIONS = 128
-SEARCH_SEEDS = 2
+CONTROL = "control"
+OURS = "rehearse"
 TURNS_ABOUT = 40
-
-DEPENDS_ON = (
-    *("method", "batch_size", "grad_accumulation", "epochs", "early_stop", "learning_rate", "lr_schedule"),
-    *("beta1", "beta2", "weight_decay", "clip_grad", "clip_low", "clip_high", "ratio_cap", "w_rl", "w_opd", "w_anchor"),
-    *("teacher", "max_hints", "rehearsals", "anchors", "hint_selection", "topk", "select_k", "lora_rank", "lora_alpha"),
-)
+PASSES = "-passes"
+"""Ends the name of a published method that gets several passes and an early stop, as `rehearse` has them."""
 
 Settings = dict[str, str | int | float | bool]
+Rates = Mapping[str, Mapping[str, float]]
+"""The learning rate of each method and person."""
 
 COMMON: Settings = {"guard": False}
-"""Settings of every cell: methods are compared without the guard (see `bench.guard`)."""
+"""Settings of every cell but those with the guard: methods are compared without it (see `bench.guard`)."""
+EXTRAS: Settings = {"epochs": 8, "early_stop": 0.05}
+"""The passes and the early stop of `rehearse`."""
+
+
+class LearningArm(msgspec.Struct, frozen=True, kw_only=True):
+    """The difference of an arm from the shipped service: `settings`, and `changes` of its cells. It has the batch size
+    of `method`, and with `searched` the rate that the search found for `searched`, else the default. It is compared
+    with the arm `control`.
+    """
+
+    method: str = OURS
+    searched: str = ""
+    settings: Settings = {}
+    people: tuple[str, ...] = PERSONAS
+    changes: dict[str, Any] = {}
+    control: str = CONTROL
+
+
+@cache
+def default_rate(method: str) -> float:
+    """The shipped learning rate of a method."""
+    return ServiceSettings(method=method).learning.learning_rate
 
 
 def batch_of(method: str) -> int:
@@ -44,103 +57,138 @@ def batch_of(method: str) -> int:
     return int(method_defaults(method).get("batch_size", 8))
 
 
-def arm_settings(arm: str, rates: Mapping[str, float]) -> Settings:
+def _may_stop_early(method: str) -> bool:
+    return stops_early(RECIPES[method].recipe(ServiceSettings(method=method, **EXTRAS).learning))
+
+
+def _student(**fields: Any) -> LearningArm:
+    return LearningArm(people=("student",), **fields)
+
+
+def _wrong(share: int) -> LearningArm:
+    return _student(settings={"judge": f"bench.learning.judges:Wrong{share}"})
+
+
+PUBLISHED = tuple(name for name in METHODS if name != OURS)
+_VARIANTS: dict[str, tuple[str, Settings]] = {name: (name, {}) for name in METHODS} | {
+    name + PASSES: (name, EXTRAS) for name in PUBLISHED if _may_stop_early(name)
+}
+SEARCHED = tuple(_VARIANTS)
+"""The methods whose rates are searched: also those with passes."""
+
+FLAT_RATES = (1e-3, 4e-3, 8e-3)
+"""Rates at which `rehearse` is measured, next to its default between them."""
+
+LONG: dict[str, Any] = {"preamble": 45, "interactions": 128}
+"""Instructions of about 500 tokens before each question. With much longer ones the shipped policy answers nothing
+right, so the tokens of a step have an eighth of their usual limit: to that, the prompts are like ones of 4,300 tokens.
+"""
+LONG_LIMIT: Settings = {"max_sample_tokens": 4096}
+
+SHIPPED = {
+    CONTROL: LearningArm(settings={"train": False}),
+    OURS: LearningArm(),
+    "rehearse-guard": LearningArm(settings={"guard": True, "guard_max_kl": 0.5}),
+    "irrelevant": LearningArm(settings={"judge": "openclaw_rl.evaluation.judges:Irrelevant"}),
+}
+BEYOND = {
+    "three-people": LearningArm(people=(TOGETHER.join(PERSONAS),), changes={"lanes": 3, "interactions": 72}),
+    "sparse-20": LearningArm(people=("student", "ta"), changes={"reacts": 0.2}),
+    "sparse-10": LearningArm(people=("student", "ta"), changes={"reacts": 0.1}),
+    "missed-half": LearningArm(people=("student", "ta"), settings={"judge": "bench.learning.judges:MissesHalf"}),
+    "changes-mind-2": _student(changes={"turns_about": TURNS_ABOUT, "phrases": 2}),
+    "changes-mind": _student(changes={"turns_about": TURNS_ABOUT}),
+    "long-control": _student(settings={"train": False}, changes=LONG, control="long-control"),
+    "long-prompts": _student(settings=LONG_LIMIT, changes={**LONG, "turns_about": 24}, control="long-control"),
+    "wrong-30": _wrong(30),
+    "wrong-15": _wrong(15),
+    "wrong-5": _wrong(5),
+}
+RATES_OF_OURS = {f"rehearse-{rate:g}": LearningArm(settings={"learning_rate": rate}) for rate in FLAT_RATES}
+COMPARED = {
+    **{name: LearningArm(method=_VARIANTS[name][0], searched=name, settings=_VARIANTS[name][1]) for name in _VARIANTS},
+    "placebo": LearningArm(
+        method="binary", searched="binary", settings={"judge": "openclaw_rl.evaluation.judges:Placebo"}
+    ),
+    "placebo-baseline": LearningArm(
+        method="binary",
+        searched="binary",
+        settings={"judge": "openclaw_rl.evaluation.judges:Placebo", "baseline": "batch"},
+    ),
+}
+COMPARED = {"rehearse-searched" if name == OURS else name: arm for name, arm in COMPARED.items()}
+ABLATION = {
+    name: LearningArm(people=("student", "ta"), settings=settings, control=ablation.WHOLE)
+    for name, settings in ablation.ARMS.items()
+}
+_COMBINED = {name: value for name, value in method_defaults("combined").items() if name != "learning_rate"}
+DEFECTS = {
+    name: _student(
+        method="combined",
+        searched="combined",
+        settings={**_COMBINED, "max_version_lag": defects.LATE + 2, **settings},
+        control="aligned",
+    )
+    for name, settings in defects.DEFECTS.items()
+}
+PARTS: dict[str, dict[str, LearningArm]] = {
+    "shipped": SHIPPED,
+    "ablation": ABLATION,
+    "beyond": BEYOND,
+    "rates": RATES_OF_OURS,
+    "search": {},
+    "compared": COMPARED,
+    "defects": DEFECTS,
+}
+"""The parts of a run in their order; `search` has no arms."""
+
+ARMS = {name: arm for arms in PARTS.values() for name, arm in arms.items()}
+
+
+def arm_settings(name: str, rate: float) -> Settings:
     """The settings of an arm; the method's defaults apply to the rest."""
-    return resolved(COMMON | _of_arm(arm, rates))
+    arm = ARMS[name]
+    if not arm.settings.get("train", True):
+        return COMMON | arm.settings
+    return COMMON | {"method": arm.method, "learning_rate": rate} | arm.settings
 
 
-def resolved(settings: Settings) -> Settings:
-    """Add every default that affects a result, so that a cell with other defaults gets another key."""
-    complete = ServiceSettings(**settings)
-    return {name: getattr(complete.learning, name) for name in DEPENDS_ON} | settings
+def method_under(name: str) -> str:
+    """The method of a name of `SEARCHED`."""
+    return _VARIANTS[name][0]
 
 
-def _of_arm(arm: str, rates: Mapping[str, float]) -> Settings:
-    if arm == "control":
-        return {"train": False}
-    if arm == "placebo":
-        return _of_arm("binary", rates) | {"judge": "openclaw_rl.evaluation.judges:Placebo"}
-    if arm == "placebo-baseline":
-        return _of_arm("placebo", rates) | {"baseline": "batch"}
-    if arm == "placebo-slow":
-        return _of_arm("placebo", rates) | {"learning_rate": rates["binary"] / 4}
-    if arm == "irrelevant":
-        return _of_arm("rehearse", rates) | {"judge": "openclaw_rl.evaluation.judges:Irrelevant"}
-    if arm == "changes-mind":
-        return _of_arm("rehearse", rates)
-    if arm in NOISE:
-        return _of_arm("rehearse", rates) | {"judge": f"bench.learning.judges:Wrong{arm.rpartition('-')[2]}"}
-    return {"method": arm, "learning_rate": rates[arm]}
-
-
-def method_of(arm: str) -> str:
-    """The method from which an arm takes its batch size and learning rate."""
-    if arm in METHODS:
-        return arm
-    return "binary" if arm.startswith("placebo") else "rehearse"
+def search_settings(name: str, rate: float) -> Settings:
+    """The settings of a method of `SEARCHED` at a rate."""
+    method, extras = _VARIANTS[name]
+    return COMMON | {"method": method, "learning_rate": rate} | extras
 
 
 def grid(
-    arms: Sequence[str],
+    names: Sequence[str],
     personas: Sequence[str],
+    *,
     seeds: int,
     interactions: int,
-    rates: Mapping[str, float],
+    rates: Rates | None = None,
     **options: Any,
 ) -> list[Cell]:
-    """Cells of every arm, persona and seed; seeds outermost, so that partial results are comparable."""
-    return [
-        Cell(
-            arm=arm,
-            persona=persona,
-            seed=seed,
-            interactions=interactions,
-            lanes=batch_of(method_of(arm)),  # every batch is one round
-            settings=arm_settings(arm, rates),
-            turns_about=TURNS_ABOUT if arm == "changes-mind" else 0,
-            **options,
-        )
-        for seed in range(1, seeds + 1)
-        for persona in personas
-        for arm in arms
-        if arm not in STUDENT_ONLY or persona == "student"
-    ]
-
-
-def search(
-    methods: Sequence[str], *, seeds: int = SEARCH_SEEDS, interactions: int = SEARCHED_INTERACTIONS
-) -> list[Cell]:
-    """Cells of the search: the same for each method, with the student and other problems and seeds than the grid."""
-    return [
-        Cell(
-            arm=f"search-{method}",
-            persona="student",
-            seed=SPLIT_SEEDS["search"] + seed,
-            interactions=interactions,
-            lanes=batch_of(method),
-            problems=60,
-            glances=40,
-            settings=resolved(COMMON | {"method": method, "learning_rate": rate}),
-        )
-        for seed in range(1, seeds + 1)
-        for method in methods
-        for rate in RATES
-    ]
-
-
-def worth(result: Result) -> float:
-    """Mean of style times accuracy over the full probes; a product, so that neither can replace the other."""
-    return fmean(point.style * point.accuracy for point in result.points if point.interactions in PROBED)
-
-
-def best_rates(results: Sequence[Result]) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return the best rate of each method, and the mean worth over seeds by method and rate."""
-    found: dict[str, dict[float, list[float]]] = {}
-    for result in results:
-        method, rate = str(result.cell.settings["method"]), float(result.cell.settings["learning_rate"])
-        found.setdefault(method, {}).setdefault(rate, []).append(worth(result))
-    means = {method: {rate: fmean(values) for rate, values in sorted(rates.items())} for method, rates in found.items()}
-    best = {method: max(rates, key=rates.__getitem__) for method, rates in means.items()}
-    return best, {
-        method: {f"{rate:g}": round(value, 4) for rate, value in rates.items()} for method, rates in means.items()
-    }
+    """The cells of these arms: seeds outermost, so that partial results are comparable. Arms at a searched rate that
+    `rates` lacks for a person are left out.
+    """
+    found = []
+    for seed in range(1, seeds + 1):
+        for name in names:
+            arm = ARMS[name]
+            for person in arm.people:
+                if not set(person.split(TOGETHER)) <= set(personas):
+                    continue
+                searched = (rates or {}).get(arm.searched, {}).get(person)
+                rate = searched if arm.searched else default_rate(arm.method)
+                if rate is None:
+                    continue
+                own: dict[str, Any] = {"lanes": batch_of(arm.method), **options, **arm.changes}
+                own["interactions"] = min(interactions, own.get("interactions", interactions))
+                cell = Cell(arm=name, persona=person, seed=seed, settings=arm_settings(name, rate), **own)
+                found.append(cell.with_code())
+    return found

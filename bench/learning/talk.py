@@ -9,6 +9,7 @@ from typing import Any
 from openclaw_rl.evaluation.client import ChatClient, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.personas import Persona, Reaction, Student
+from openclaw_rl.evaluation.problems import Split
 
 MAX_REACTIONS = 2
 
@@ -34,22 +35,72 @@ _THANKS = (
 
 
 class Contrary:
-    """A student who changes his mind: he now wants the bold, numbered style of his earlier complaints."""
+    """A student who changes his mind: he now wants the bold, numbered style of his earlier complaints, and says it in
+    so many `phrases` (0: all).
+    """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, phrases: int = 0) -> None:
         self._random = Random(f"contrary {seed}")
         self._student = Student(seed)
+        self._complaints = self._random.sample(_COMPLAINTS, phrases) if phrases else _COMPLAINTS
 
     def react(self, reply: str) -> Reaction:
         """Give thanks for a structured reply and complain about any other."""
         if {"bold", "numbered"} & set(self._student.flaws(reply)):
             return Reaction("thanks", self._random.choice(_THANKS))
-        return Reaction("complaint", self._random.choice(_COMPLAINTS))
+        return Reaction("complaint", self._random.choice(self._complaints))
+
+
+_RULES = (
+    "Answer the question that was asked.",
+    "Check every calculation before you answer.",
+    "Keep the names of people and things as they were given.",
+    "Stay polite to everyone who writes.",
+    "If a number is missing, ask for it.",
+    "Do not make up facts.",
+    "Read the whole message before you begin.",
+    "Say so when you are not sure.",
+    "Work through the problem with care.",
+    "Use the units of the question.",
+)
+
+
+class Preceded(Persona):
+    """A person whose client puts `sentences` of instructions before each question."""
+
+    def __init__(self, person: Persona, sentences: int) -> None:
+        self._person = person
+        self._preamble = "\n".join(_RULES[number % len(_RULES)] for number in range(sentences))
+
+    def ask(self, task: Any) -> str:
+        return f"{self._preamble}\n\n{self._person.ask(task)}"
+
+    def tasks(self, split: Split, seed: int) -> Iterator[Any]:
+        return self._person.tasks(split, seed)
+
+    def flaws(self, reply: str) -> list[str]:
+        return self._person.flaws(reply)
+
+    def react(self, reply: str, *, attempt: int = 1) -> Reaction:
+        return self._person.react(reply, attempt=attempt)
+
+    def continues(self) -> bool:
+        return self._person.continues()
+
+    def score(self, reply: str) -> float:
+        return self._person.score(reply)
+
+    def grade(self, task: Any, reply: str) -> bool:
+        return self._person.grade(task, reply)
+
+    def form(self, reply: str) -> str:
+        return self._person.form(reply)
 
 
 class Lane:
-    """A series of conversations, next to others. A step is one reaction of the user and the answer to it. The last
-    answer of a conversation, which is not read, has at most `unread` tokens.
+    """A series of conversations, next to others. A step is an answer that the user reads, with the reaction to it and
+    the next answer; with a share `reacts` below 1 the user leaves the other answers without a word. The last answer of
+    a conversation, which is not read, has at most `unread` tokens.
     """
 
     def __init__(
@@ -61,6 +112,7 @@ class Lane:
         *,
         max_tokens: int = ANSWER_TOKENS,
         unread: int | None = None,
+        reacts: float = 1.0,
     ) -> None:
         self._client = client
         self._user = user
@@ -70,16 +122,22 @@ class Lane:
         self._reactions = 0
         self._max_tokens = max_tokens
         self._unread = unread or max_tokens
+        self._reacts = reacts
         self.complaints = 0
+        self.reactions = 0
 
     async def step(self, contrary: Contrary | None = None) -> None:
-        """React to the last answer and get the next; begins a new conversation if the last one is over."""
+        """React to the last answer, or not, and get the next; begins a new conversation if the last one is over."""
         if not self._messages:
             self._messages = [{"role": "user", "content": self._user.ask(next(self._tasks))}]
             self._reactions = 0
             await self._answer(self._max_tokens)
+        if self._reacts < 1.0 and self._random.random() >= self._reacts:
+            self._messages = []
+            return
         reply = self._messages[-1]["content"]
         self._reactions += 1
+        self.reactions += 1
         reaction = contrary.react(reply) if contrary else self._user.react(reply, attempt=self._reactions)
         self.complaints += reaction.mood == "complaint"
         self._messages.append({"role": "user", "content": reaction.text})

@@ -5,11 +5,9 @@ Before the first version the questions are asked to the base, whose answers are 
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from multiprocessing import current_process
 from pathlib import Path
 
 from bench.learning.lab import Lab, lab
@@ -35,19 +33,10 @@ SELECTION = 7919
 
 async def run(cell: RealModelCell, folder: Path) -> RealModelResult:
     """Run a cell on a fresh service, in a worker process on one core; `folder` keeps the measures of the base."""
-    _stay_on_a_core()
     begun = time.perf_counter()
     settings = {"model": "smollm2", "seed": cell.seed, **cell.settings}
     async with lab(settings) as service, ChatClient(service.url, service.key, timeout=600.0) as client:
         return await _Run(cell, service, client, BaseMeasures(folder, cell)).measure(begun)
-
-
-def _stay_on_a_core() -> None:
-    """Keep a worker process from disturbing the others: a step takes all cores that its process may use."""
-    number = current_process().name.rpartition("-")[2]
-    if number.isdigit() and hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(os.getppid()))
-        os.sched_setaffinity(0, {cores[int(number) % len(cores)]})
 
 
 class _Run:

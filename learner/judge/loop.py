@@ -21,7 +21,7 @@ from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Lineage
-from openclaw_rl.shared.journal.attempts import MOST_DEATHS
+from openclaw_rl.shared.journal.deaths import MOST_DEATHS
 from openclaw_rl.shared.messages.images import misplaced
 from openclaw_rl.shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
 from openclaw_rl.shared.settings.judge_spec import choose_judge
@@ -124,7 +124,7 @@ class JudgeLoop:
             return 0
         lineage = await self._journal.lineage()
         if turns:
-            await self._journal.begin_attempts("judge", [turn.turn_id for turn in turns])
+            await self._journal.begin_work("judge", [turn.turn_id for turn in turns])
         for turn in turns:
             working[turn.turn_id] = asyncio.create_task(self._settle(turn, lineage, self._judge))
         return await self._settle_explicit(self._in_flight | working.keys(), lineage) if self._postponed else 0
@@ -203,7 +203,7 @@ class JudgeLoop:
                 return False
             raise
         except JudgeAway:
-            await self._journal.end_attempts("judge", [turn.turn_id])
+            await self._journal.end_work("judge", [turn.turn_id])
             raise
         except OpenClawRLError as error:
             log.error("judging turn %s failed: %s", turn.turn_id, error)
@@ -271,8 +271,11 @@ class JudgeLoop:
 
     async def _record(self, turn: Turn, judgement: Judgement, lineage: Lineage) -> None:
         lag = signals.version_lag(turn, lineage)
-        reason = signals.defect(turn, judgement, self._settings)
+        reason = signals.defect(turn, judgement, self._settings, needs_verdict=self._method.needs_verdict)
         sample = None if reason else signals.sample_of(turn, judgement)
+        if sample is not None and self._method.hints == "follow-up":
+            said = await self._journal.next_state(turn.turn_id), await self._journal.feedback_for(turn.turn_id)
+            sample = msgspec.structs.replace(sample, hint=signals.follow_up(*said))
         if sample is not None:
             spoken = judgement.signal == "feedback"
             most = self._settings.learning.max_version_lag

@@ -25,6 +25,8 @@ from openclaw_rl.shared.records import NOT_UNDERSTOOD, Feedback, Judgement, Next
 from openclaw_rl.shared.settings.settings import Settings
 
 COMMENT = "a comment"
+LONGEST_FOLLOW_UP = 4000
+"""Characters of a person's next message that a teacher is shown."""
 LEFT_OUT = "at_least_one"
 
 
@@ -167,8 +169,10 @@ def left_out(turn: Turn) -> Judgement:
     )
 
 
-def defect(turn: Turn, judgement: Judgement, settings: Settings) -> str:
-    """The reason why the turn cannot be trained on, whatever its age, or ""."""
+def defect(turn: Turn, judgement: Judgement, settings: Settings, *, needs_verdict: bool = True) -> str:
+    """The reason why the turn cannot be trained on, whatever its age, or ""; no score is one only if the method
+    `needs_verdict`.
+    """
     max_tokens = settings.learning.max_sample_tokens
     if turn.untrainable:
         return turn.untrainable
@@ -187,9 +191,9 @@ def defect(turn: Turn, judgement: Judgement, settings: Settings) -> str:
     length = len(turn.prompt_ids) + len(turn.response_ids)
     if length > max_tokens:
         return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
-    if judgement.score is None and judgement.reason.startswith(NOT_UNDERSTOOD):
+    if judgement.score is None and needs_verdict and judgement.reason.startswith(NOT_UNDERSTOOD):
         return judgement.reason
-    if judgement.score is None:
+    if judgement.score is None and needs_verdict:
         return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
     return ""
 
@@ -214,6 +218,14 @@ def version_lag(record: Turn | Sample, lineage: Lineage) -> int:
     if (no_ratio(record.sampling) if isinstance(record, Turn) else record.no_ratio) == IMPORTED:
         return 0
     return max((lineage.updates_from(span.version) for span in record.versions), default=0)
+
+
+def follow_up(next_state: NextState | None, feedback: Sequence[Feedback]) -> str | None:
+    """The words of a person after an answer: the next message, else the last comment."""
+    said = [one.text for one in feedback]
+    if next_state is not None and next_state.role == "user":
+        said.append(next_state.text)
+    return next((strip_stamp(text).strip()[:LONGEST_FOLLOW_UP] for text in reversed(said) if text.strip()), None)
 
 
 def sample_of(turn: Turn, judgement: Judgement) -> Sample:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from openclaw_rl.shared.journal import (
     accounting,
-    attempts,
     audits,
     integrity,
     learning,
@@ -102,6 +101,7 @@ class Operations:
     ready_count = Operation(learning.ready_count)
     ready_words = Operation(learning.ready_words)
     ready_signal = Operation(learning.ready_signal)
+    accepted_attempts = Operation(learning.accepted_attempts)
     reactions = Operation(learning.reactions)
     live_version = Operation(learning.live_version)
     learning_figures = Operation(learning.learning_figures)
@@ -120,11 +120,11 @@ class Operations:
     turn_rows = Operation(integrity.turn_rows)
     unreadable = Operation(integrity.unreadable)
 
-    begin_attempts = Operation(attempts.begin_attempts, writes=True)
-    end_attempts = Operation(attempts.end_attempts, writes=True)
-    stop_attempts = Operation(attempts.stop_attempts, writes=True)
-    count_deaths = Operation(attempts.count_deaths, writes=True)
-    deaths = Operation(attempts.deaths)
+    begin_work = Operation(deaths.begin_work, writes=True)
+    end_work = Operation(deaths.end_work, writes=True)
+    stop_work = Operation(deaths.stop_work, writes=True)
+    count_deaths = Operation(deaths.count_deaths, writes=True)
+    deaths = Operation(deaths.deaths)
 
     pass_unaudited = Operation(audits.pass_unaudited, writes=True)
     add_audit = Operation(audits.add_audit, writes=True)

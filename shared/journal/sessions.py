@@ -299,9 +299,7 @@ def _forget_content(connection: Connection, session: int, turns: Sequence[int]) 
     for table in _OF_A_TURN:
         connection.executemany(f"DELETE FROM {table} WHERE turn = ?", [(turn,) for turn in turns])
     connection.execute("UPDATE turns SET base = NULL WHERE session = ?", (session,))
-    connection.execute(
-        "DELETE FROM attempts WHERE subject IN (SELECT turn_id FROM turns WHERE session = ?)", (session,)
-    )
+    connection.execute("DELETE FROM work WHERE subject IN (SELECT turn_id FROM turns WHERE session = ?)", (session,))
     forget_expected(connection, session)
     for table in ("turns", "outcomes", "episodes"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
-from openclaw_rl.shared.journal.attempts import end_attempts
+from openclaw_rl.shared.journal.deaths import end_work
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import (
     expect,
@@ -84,7 +84,9 @@ def settle(connection: Connection, next_state: NextState, frame: Frame | None = 
         "INSERT OR REPLACE INTO next_states (turn, role, weak, body) VALUES (?,?,?,?)",
         (turn, next_state.role, next_state.weak, pack_record(next_state)),
     )
-    judged = standing is None and connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
+    # A thumb is no reading of what comes after it.
+    query = "SELECT 1 FROM judgements WHERE turn = ? AND feedback_id IS NULL"
+    judged = standing is None and connection.value(query, turn)
     if not judged and (next_state.role == "user" or expected_episode(connection, session) != episode):
         _queue(connection, turn)
     return "weak" if next_state.weak else "firm"
@@ -174,7 +176,7 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
         (last_judgement(connection) + 1, turn, judgement.feedback_id, judgement.score, wish, pack_record(judgement)),
     )
     _count_votes(connection, judgement)
-    end_attempts(connection, "judge", [judgement.turn_id])
+    end_work(connection, "judge", [judgement.turn_id])
     if judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id):
         _queue(connection, turn)
     elif not _newer_feedback(connection, turn):
@@ -187,7 +189,7 @@ def add_quarantine(connection: Connection, quarantine: Quarantine) -> None:
     """
     turn = turn_row(connection, quarantine.turn_id)
     quarantine_turn(connection, turn, quarantine.reason, quarantine.time)
-    end_attempts(connection, "judge", [quarantine.turn_id])
+    end_work(connection, "judge", [quarantine.turn_id])
     judged = connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
     if not judged or not _newer_feedback(connection, turn):
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))

@@ -90,7 +90,7 @@ async def test_a_clean_stop_in_a_step_is_no_death(worlds: Worlds) -> None:
         dying(world)
         with pytest.raises(Death):
             await world.learner.once()
-        await world.journal.stop_attempts()
+        await world.journal.stop_work()
         world = await restarted(worlds, **FIELDS)
     assert await world.learner.once()
     live = await world.journal.live_version()
@@ -188,21 +188,21 @@ async def test_a_turn_that_ends_the_judges_process_is_judged_alone_and_then_set_
 async def test_a_death_in_a_step_is_not_the_judges(worlds: Worlds) -> None:
     world = await restarted(worlds, train=False)
     for _ in range(3):
-        await world.journal.begin_attempts("judge", ["turn_1"])
-        await world.journal.begin_attempts("step", ["sample_1"])
+        await world.journal.begin_work("judge", ["turn_1"])
+        await world.journal.begin_work("step", ["sample_1"])
         await world.journal.count_deaths()
     assert await world.journal.deaths("judge") == {}
     assert await world.journal.deaths("step") == {"sample_1": 3}
 
 
-def test_forgetting_a_session_forgets_its_attempts(tmp_path: Any) -> None:
+def test_forgetting_a_session_forgets_its_deaths(tmp_path: Any) -> None:
     from tests.shared.journal_records import make_turn
 
     journal = Journal(tmp_path / "journal.db")
     turn = make_turn()
     journal.open_episode("ses", "policy", "test")
     journal.record_turn(turn)
-    journal.begin_attempts("judge", [turn.turn_id])
+    journal.begin_work("judge", [turn.turn_id])
     journal.count_deaths()
     assert journal.deaths("judge") == {turn.turn_id: 1}
     journal.forget("ses")

@@ -156,7 +156,7 @@ def test_a_rank_that_hangs_between_commands_ends_all_at_the_next(policy: Path, t
         assert process.wait(END_SECONDS) == 1
         assert psutil.wait_procs([*found.values()], timeout=END_SECONDS)[1] == []
     said = (folder / "log").read_text()
-    assert f"another rank hangs: rank 0 waited 0:00:0{HANG_SECONDS:.0f} for it to take a command" in said
+    assert f"rank 1 of 2 hangs: rank 0 waited 0:00:0{HANG_SECONDS:.0f} for it to take a command" in said
 
 
 @alone
@@ -282,8 +282,10 @@ async def test_ranks_that_are_arranged_again_leave_no_threads_of_their_former_gr
         return sum(rank.num_threads() for rank in psutil.Process(os.getppid()).children())
 
     counted = {parallel: await arrange(parallel) for parallel in (2, 1)}
-    for parallel in (2, 1, 2, 1):
-        assert await arrange(parallel) <= counted[parallel]
+    rounds = 4
+    for parallel in (2, 1) * rounds:
+        # Each process may start a thread of its libraries meanwhile; groups that stay leave two or more each round.
+        assert await arrange(parallel) < counted[parallel] + 2 * rounds
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [

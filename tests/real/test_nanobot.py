@@ -44,6 +44,11 @@ def test_it_is_connected_talks_and_is_put_back(captured: Captured, tmp_path: Pat
         before["tools"][tool]["enable"] = False
     nanobot.configuration.write_text(json.dumps(before))
     _connect(captured, nanobot, "--yes")
+    ours = nanobot.configuration.read_text()
+    short_answers = json.loads(ours)
+    for preset in short_answers["modelPresets"].values():  # room for those bytes
+        preset["maxTokens"] = 400
+    nanobot.configuration.write_text(json.dumps(short_answers))
     reading = {"name": "read_file", "arguments": {"path": "fruit.txt"}}
     (tmp_path / ".nanobot" / "workspace" / "fruit.txt").write_text("5 apples\n")
     captured.engine.say(
@@ -63,5 +68,6 @@ def test_it_is_connected_talks_and_is_put_back(captured: Captured, tmp_path: Pat
     assert len({turn.session_id for turn in (looked, answered, short)}) == 1
     captured.followed(answered, "user", "In one word please, nanobot.")
     captured.unanswered(short)
+    nanobot.configuration.write_text(ours)
     _connect(captured, nanobot, "--undo")
     assert json.loads(nanobot.configuration.read_text()) == before

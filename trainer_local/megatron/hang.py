@@ -49,9 +49,11 @@ class Attendance:
 
     def describe(self, error: BaseException, *, commanding: bool = False) -> str:
         """The ranks that hang, where this rank waited for them, and what to do, after `error` by a time-out.
-        `commanding`: it gave them a command. Nothing shows then which of them has not taken it.
+        `commanding`: it gave them a command. Nothing shows then which of several has not taken it.
         """
         late = [] if commanding else self.late()
+        if self._size == 2:
+            late = [1 - self._rank]  # also where it entered the exchange and hangs inside
         names = f"rank {', '.join(map(str, late))} of {self._size} hangs" if late else "another rank hangs"
         where = "in an exchange between passes" if self._inside else "in a collective inside a pass"
         if commanding:

@@ -71,6 +71,15 @@ def test_a_rank_is_late_inside_a_pass_unless_it_waits_too_or_is_ahead() -> None:
     assert first.late() == [2]
 
 
+@pytest.mark.parametrize("commanding", [True, False])
+def test_of_two_ranks_the_other_one_hangs_also_where_it_has_entered_the_exchange(commanding: bool) -> None:
+    first, second = ranks(2)
+    first.enter()
+    second.enter()
+    said = first.describe(RuntimeError("Timed out waiting"), commanding=commanding)
+    assert said.startswith("rank 1 of 2 hangs: rank 0 waited 0:30:00 for it ")
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("collective", "where"), [("exchange", "an exchange between"), ("sum", "a collective inside a pass")]

@@ -1,4 +1,4 @@
-CREATE TABLE attempts (
+CREATE TABLE work (
   kind TEXT NOT NULL,
   subject TEXT NOT NULL,
   tries INTEGER NOT NULL DEFAULT 0,
