@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from openclaw_rl.shared.journal import (
     accounting,
     audits,
+    deaths,
     integrity,
     learning,
     signals,
