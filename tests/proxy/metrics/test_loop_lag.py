@@ -18,7 +18,7 @@ async def test_a_loop_that_is_blocked_is_late() -> None:
     while not lags:
         await asyncio.sleep(0)
     seen = len(lags)
-    time.sleep(BLOCKED)  # noqa: ASYNC251
+    time.sleep(BLOCKED)
     while len(lags) == seen:
         await asyncio.sleep(0)
     watch.cancel()
