@@ -96,6 +96,7 @@ class ProxyService:
             ("engine watch", self.watch.run()),
             ("pulse", self.pulse.run()),
             ("idle episodes", self.sessions.run()),
+            ("erasing", self.sessions.erase()),
             ("heartbeat", self._heartbeats()),
             ("loop lag", watch_lag(self.metrics.loop_lag.observe)),
         ):

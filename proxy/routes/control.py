@@ -158,8 +158,8 @@ async def session(request: Request) -> Response:
 async def forget(request: Request) -> Response:
     """Delete a session's content and everything derived from it."""
     session_id = request.path_params["session_id"]
-    versions = await _service(request).sessions.forget(session_id)
-    return json_response({"session_id": session_id, "forgotten": True, "versions": versions})
+    versions, pending = await _service(request).sessions.forget(session_id)
+    return json_response({"session_id": session_id, "forgotten": True, "pending": pending, "versions": versions})
 
 
 async def turn(request: Request) -> Response:

@@ -58,7 +58,7 @@ class Operations:
 
     open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
     end_episode = Operation(episodes.end_episode, writes=True)
-    forget = Operation(episodes.forget, writes=True)
+    erased = Operation(episodes.erased, writes=True)
     begun_after = Operation(episodes.begun_after)
     turn_ref = Operation(episodes.turn_ref)
     idle_sessions = Operation(episodes.idle_sessions)
@@ -150,6 +150,9 @@ class Operations:
     _known_episode = Operation(episodes.known_episode)
 
 
+FORGET = Operation(episodes.forget, writes=True)
+
+
 class Journal(Operations):
     """The store that the loops share. Every write is durable when its method returns; safe from several threads and
     several processes.
@@ -172,6 +175,21 @@ class Journal(Operations):
         """Run an operation in a transaction of its own."""
         with self.database.writing() if operation.writes else self.database.reading() as connection:
             return operation.function(connection, *args, **kwargs)
+
+    def forget(self, session_id: str) -> list[int]:
+        """See `sessions.forget`; then its content leaves the write-ahead log, where nobody reads."""
+        versions = self.run(FORGET, session_id)
+        self.finish_erasing()
+        return versions
+
+    def finish_erasing(self) -> bool:
+        """Empty the write-ahead log of deleted content. False while a reader somewhere keeps it: try again."""
+        erasing = self.get_control(episodes.ERASING)
+        if erasing and not self.database.empty_log():
+            return False
+        if erasing:
+            self.erased(erasing)
+        return True
 
     def ready_samples(self, limit: int) -> list[Sample]:
         """Samples that no version holds yet, oldest first. A turn that is damaged, or whose images have lost their

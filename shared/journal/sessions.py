@@ -9,7 +9,7 @@ from openclaw_rl.shared.journal import image_store
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN, rebase
 from openclaw_rl.shared.journal.views import EpisodeRow, SessionRow, TurnRef, TurnSummary
-from openclaw_rl.shared.records import Kind, now
+from openclaw_rl.shared.records import Kind, new_id, now
 
 FOUND = 64
 """Turns that are given for one digest: of the same words in thousands of sessions only the latest matter."""
@@ -56,6 +56,9 @@ _STATES = (
     ("SELECT 1 FROM judgements WHERE turn = ?", "judged"),
 )
 """The state of a turn is that of the first query that finds something."""
+
+ERASING = "erasing"
+"""The control that says, with a value of its own each time, that deleted content may still be in the write-ahead log."""
 
 # Everything that hangs on a turn, in an order that foreign keys allow.
 _LAST_JUDGEMENT = "last judgement"
@@ -270,8 +273,13 @@ def forget(connection: Connection, session_id: str) -> list[int]:
     _forget_content(connection, session, [row for row, _ in turns])
     for _, turn_id in turns:
         connection.recent.drop(turn_id)
-    connection.erased = True
+    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (ERASING, new_id("")))
     return versions
+
+
+def erased(connection: Connection, erasing: str) -> None:
+    """The log was emptied after the transaction that set the control `ERASING` to this."""
+    connection.execute("DELETE FROM controls WHERE key = ? AND value = ?", (ERASING, erasing))
 
 
 def last_judgement(connection: Connection) -> int:
