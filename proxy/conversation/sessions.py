@@ -125,7 +125,7 @@ class SessionKeeper:
 
     async def forget(self, session_id: str) -> tuple[list[int], bool]:
         """Delete a session and its answers in progress. The versions that learned from it, and whether its text is
-        `pending` in the journal's log, since somebody reads the journal. Raises `NotFound`.
+        `pending` in the journal's log, since another program reads it. Raises `NotFound`.
         """
         if await self.journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")

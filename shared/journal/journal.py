@@ -177,7 +177,7 @@ class Journal(Operations):
             return operation.function(connection, *args, **kwargs)
 
     def forget(self, session_id: str) -> list[int]:
-        """See `sessions.forget`; then its content leaves the write-ahead log, where nobody reads."""
+        """See `sessions.forget`; then its content leaves the write-ahead log, unless a reader keeps it."""
         versions = self.run(FORGET, session_id)
         self.finish_erasing()
         return versions

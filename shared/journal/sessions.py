@@ -58,7 +58,7 @@ _STATES = (
 """The state of a turn is that of the first query that finds something."""
 
 ERASING = "erasing"
-"""The control that says, with a value of its own each time, that deleted content may still be in the write-ahead log."""
+"""The control that says that deleted content may still be in the write-ahead log, with a value of its own each time."""
 
 # Everything that hangs on a turn, in an order that foreign keys allow.
 _LAST_JUDGEMENT = "last judgement"

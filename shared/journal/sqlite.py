@@ -32,8 +32,8 @@ _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
 class Connection(sqlite3.Connection):
-    """A thread's connection. `recent`, shared by all connections of a `Database`: contents of recent turns by turn id, so that recording the next
-    one reads nothing.
+    """A thread's connection. `recent`, shared by all connections of a `Database`: contents of recent turns by turn id,
+    so that recording the next one reads nothing.
     """
 
     recent: SharedCache[str, Content]
