@@ -39,28 +39,28 @@ class Admission:
         stored = self._stored.find(sent) if self._stored is not None else None
         if stored is None:
             raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
-        scope = scope_of(method, path)
-        if not stored.allows(scope):
+        scopes = scopes_of(method, path)
+        if not any(map(stored.allows, scopes)):
             raise Forbidden(
-                f"The key {stored.name!r} has no scope {scope} (it has {', '.join(stored.scopes)}), which {method} "
-                f"{path} needs. Make one that has: openclaw-rl keys create"
+                f"The key {stored.name!r} has no scope {' or '.join(scopes)}, which {method} {path} needs (it has "
+                f"{', '.join(stored.scopes)}). Make one that has: openclaw-rl keys create"
             )
         return len(self._keys) + stored.number - 1
 
 
-def scope_of(method: str, path: str) -> KeyScope:
-    """The scope that a request needs. Routes that no scope names need `admin`."""
+def scopes_of(method: str, path: str) -> tuple[KeyScope, ...]:
+    """The scopes of which a request needs one. Routes that are not named here need `admin`."""
     if path == "/metrics":
-        return "read"
+        return ("read",)
     control = path.removeprefix("/v1") if path.startswith("/v1/rl/") else path
     if not control.startswith("/rl/"):
-        return "chat" if path.startswith("/v1/") else "admin"
-    # A history that only names its items is completed with the client's key: an answer of a known id is part of a chat.
-    if control.startswith("/rl/turns/") and control.endswith("/answer") and method == "GET":
-        return "chat"
+        return ("chat",) if path.startswith("/v1/") else ("admin",)
     if method == "POST" and control.removeprefix("/rl") in _SIGNALS:
-        return "feedback"
-    return "read" if method in ("GET", "HEAD") else "admin"
+        return ("feedback",)
+    if method not in ("GET", "HEAD"):
+        return ("admin",)
+    # A history that only names an answer is completed with the client's key. Its id was given to the client alone.
+    return ("read", "chat") if control.startswith("/rl/turns/") else ("read",)
 
 
 def check_binding(host: str, key: str) -> None:
