@@ -347,19 +347,19 @@ class Versions:
             return ""
         return (
             f"{free / 1e6:.0f} MB are free for {self._folder}, and a version takes {needed / 1e6:.0f} MB: free some "
-            "space, or lower keep_checkpoints or keep_checkpoints_gb"
+            "space, or lower keep_checkpoints"
         )
 
     def _prune(self, versions: Sequence[PolicyVersion]) -> None:
-        """Remove old checkpoints: all but the newest `keep_checkpoints`, the oldest of these too while they are larger
-        than `keep_checkpoints_gb`, and never the live one, its parent and candidates.
+        """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent and
+        candidates.
         """
         there = [version for version in versions if version.checkpoint and Path(version.checkpoint).is_dir()]
         needed = {version.number for version in versions if version.state in ("live", "candidate")}
         needed |= {version.parent or 0 for version in versions if version.state == "live"}
         served = [version.number for version in versions if version.checkpoint]
-        keep = set(served[-self._settings.learning.keep_checkpoints :])
-        room = self._settings.learning.keep_checkpoints_gb * 1e9 or float("inf")
+        keep = set(served[-self._settings.learning.checkpoints_kept :])
+        room = self._settings.learning.checkpoint_bytes
         # Those that stay anyhow take their room first.
         for version in sorted(there, key=lambda one: (one.number in needed, one.number), reverse=True):
             path = Path(version.checkpoint)
