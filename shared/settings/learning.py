@@ -124,8 +124,8 @@ class LearningSettings(Recipe):
     )
     keep_checkpoints: str = Field(
         "8",
-        description="Number of newest checkpoints to keep on disk, at least 2; 8, 20GB also limits their size together; "
-        "the live version's and its parent's are always kept",
+        description="Number of newest checkpoints to keep on disk, at least 2; 8, 20GB also limits their size "
+        "together; the live version's and its parent's are always kept",
     )
     report_to: str = Field(
         "",
