@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
+from multiprocessing import active_children
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench.learning import cache as cells_cache
 from bench.learning import code_digest, judges
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import RUNS, Cell, Result
@@ -68,6 +71,22 @@ def test_missing_cells_run_and_none_begins_after_the_time(tmp_path: Path) -> Non
     cache.put(cells[0], result(cells[0], {0: 0.1}))
     assert [one.cell.seed for one in run_all(cells, cache, 1, instant, show)] == [1, 2, 2]
     assert shown == [(1, 1)], "equal work runs once"
+
+
+async def endless(one: Cell) -> Result:
+    await asyncio.sleep(3600)
+    return result(one, {0: 0.0})
+
+
+@pytest.mark.timeout(100)
+def test_an_interrupted_run_ends_its_workers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells_cache, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_all([cell()], Cache(tmp_path, Result), 1, endless, lambda *_: None)
+    assert active_children() == []
 
 
 async def heard(judge: Any, text: str, number: int = 1) -> Any:
