@@ -76,10 +76,11 @@ try() {
   [ $code = 0 ] || { failed=1; echo "failed with exit code $code: $*"; }
 }
 
-# A benchmark, its result in $OUT/NAME.json.
+# A benchmark, its result in $OUT/NAME.json. That of an earlier run would pass for it if it failed.
 bench() {
   local name=$1 module=$2
   shift 2
+  rm -f "$OUT/$name.json"
   try "$python" -W ignore -m "bench.$module" "$@" --save "$OUT/$name.json"
 }
 

@@ -72,6 +72,7 @@ def _shared(_: str, result: Mapping[str, Any]) -> Iterator[list[str]]:
                     f"{result['trainer']}, {result['size']}, {result['method']}, {turns} turns{floating}",
                     *(f"{figures[key]:,}" for key in ("tokens_per_turn", "tokens_merged")),
                     *(f"{figures[key]:.3f}" for key in ("error_per_turn", "error_merged")),
+                    figures.get("branches", "not recorded"),
                 ]
 
 
@@ -118,7 +119,7 @@ PARTS: tuple[tuple[str, tuple[str, ...], Callable[[str, Mapping[str, Any]], Iter
     ),
     (
         "Shared prefixes; errors are relative to float32 on the card",
-        ("conversation", "tokens, each turn by itself", "shared", "error of the gradients", "shared"),
+        ("conversation", "tokens, each turn by itself", "shared", "error of the gradients", "shared", "branches by"),
         _shared,
     ),
     (

@@ -338,7 +338,7 @@ async def measure(options: argparse.Namespace) -> int:
             checks += agreement_checks(found, dtype)
         # Megatron-core can recompute layers only on CUDA.
         able = [name for name in CASES if cuda or not CASES[name]["recompute"]]
-        for name in [one.strip() for one in options.cases.split(";")] if options.cases else able:
+        for name in options.cases or able:
             model = kept_qwen3(options.keep or Path(scratch), options.size, device=options.device, dtype=dtype)
             cases[name] = await measure_case(model, options, dtype, name)
             checks += memory_checks(name, cases[name], device)
@@ -368,6 +368,14 @@ def row_of_table(name: str, figures: dict[str, Any]) -> list[str]:
     ]
 
 
+def cases_of(text: str) -> list[str]:
+    """The names of cases. Raises `ArgumentTypeError` for an unknown one, before anything is measured."""
+    names = [name.strip() for name in text.split(";") if name.strip()]
+    if unknown := [name for name in names if name not in CASES]:
+        raise argparse.ArgumentTypeError(f"no case {', '.join(unknown)}: choose from {'; '.join(CASES)}")
+    return names
+
+
 def main() -> int:
     options = parser(__doc__)
     options.add_argument("--size", choices=list(SIZES), default="4b")
@@ -379,7 +387,7 @@ def main() -> int:
     options.add_argument("--device", default="cuda:0", help="cuda:N or cpu")
     options.add_argument("--dtype", choices=["bfloat16", "float32"], help="default: bfloat16 on CUDA, float32 on a CPU")
     options.add_argument("--peak", type=float, default=989.0, help="the device's TFLOP/s in bfloat16")
-    options.add_argument("--cases", default="", help=f"cases to run, separated by ;: {'; '.join(CASES)}")
+    options.add_argument("--cases", type=cases_of, help=f"cases to run, separated by ;: {'; '.join(CASES)}")
     options.add_argument("--keep", type=Path, metavar="FOLDER", help="write the model there once, and use it again")
     options.add_argument("--profile", type=Path, metavar="FOLDER", help=f"write a step's top {KERNELS} kernels there")
     options.add_argument(

@@ -11,7 +11,9 @@ a random Qwen3, or with `--lora` an adapter, which a first step has made differ 
 enter the model: `tokens_*` in the pass with gradients, `step_tokens_*` in the whole step, which also measures the
 policy after it and, as a first step, the base. Seconds are those of the whole step. `max_grad_diff` is the largest
 difference of any weight's gradient; compare it with `largest_gradient`. `relative_grad_diff` is the norm of the
-difference of all gradients together, relative to their norm.
+difference of all gradients together, relative to their norm. `branches` is the attention that branches of the merged
+side ran by: FlexAttention, or copies of the keys and values that they share (a plain chat is one chain without
+branches). `flex_failure` is why FlexAttention was given up, if it was.
 
 In bfloat16 every kernel rounds in another order, and what rounding does to a gradient depends on the batch. So there
 both sides are compared with single precision: `error_merged` and `error_per_turn` are their relative
@@ -47,6 +49,7 @@ from openclaw_rl.shared.hooks import resolve
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Trainer
+from openclaw_rl.trainer_local.prefix.branch_attention import FlexFailure
 from openclaw_rl.trainer_local.training.optimizer import free_device_memory
 
 TURNS = (5, 20, 50)
@@ -146,6 +149,7 @@ def compared(merged: Side, single: Side, exact: Side | None = None) -> dict[str,
         "largest_gradient": max(float(other.abs().max()) for _, other in pairs),
         "relative_grad_diff": relative_difference(merged.watch.gradients, single.watch.gradients),
         **errors,
+        "branches": ", ".join(sorted(merged.watch.branches)) or "no branches",
         "step_tokens_per_turn": single.watch.step_tokens,
         "step_tokens_merged": merged.watch.step_tokens,
         "seconds_per_turn": round(single.seconds, 2),
@@ -184,10 +188,11 @@ async def measure(options: argparse.Namespace) -> int:
         "turns": found[True],
         "without_floating_context": found[False],
         **{field: getattr(options, field) for field in ("scale", "trainer", "device", "size", "method", "lora")},
+        "flex_failure": FlexFailure.reason,
         "checks": as_json(checks),
     }
     columns = ["conversation", "tokens, each turn by itself", "merged", "ratio"]
-    columns += ["seconds", "merged", "CPU-seconds", "merged", "gradients differ by"]
+    columns += ["seconds", "merged", "CPU-seconds", "merged", "gradients differ by", "branches by"]
     rows = [line(name(turns, floating), found[floating][str(turns)]) for turns, floating in shapes]
     report(options, f"Training an agent's conversation, one pass, {options.trainer}", columns, rows, result)
     return verdict(checks)
@@ -211,7 +216,7 @@ def check(conversation: str, figures: Mapping[str, Any]) -> Threshold:
 def line(conversation: str, figures: Mapping[str, Any]) -> list[str]:
     """A row of the table."""
     if "out_of_memory" in figures:
-        return [conversation, "out of memory", "out of memory" if figures["merged_too"] else "", *[""] * 6]
+        return [conversation, "out of memory", "out of memory" if figures["merged_too"] else "", *[""] * 7]
     return [
         conversation,
         f"{figures['tokens_per_turn']:,}",
@@ -220,6 +225,7 @@ def line(conversation: str, figures: Mapping[str, Any]) -> list[str]:
         *(f"{figures[key]:.2f}" for key in ("seconds_per_turn", "seconds_merged")),
         *(f"{figures[key]:.2f}" for key in ("cpu_seconds_per_turn", "cpu_seconds_merged")),
         f"{figures['max_grad_diff']:.1e} of {figures['largest_gradient']:.1e}",
+        figures["branches"],
     ]
 
 

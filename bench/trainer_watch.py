@@ -1,8 +1,11 @@
-"""A look inside either local trainer while it makes a step: its gradients, its tokens, its seconds, its memory."""
+"""A look inside either local trainer while it makes a step: its gradients, its tokens, its attention, its seconds, its
+memory.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,6 +20,7 @@ from torch import Tensor
 
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe
+from openclaw_rl.trainer_local.prefix.branch_attention import BranchAttention
 from openclaw_rl.trainer_local.training.batching import row_of
 from openclaw_rl.trainer_local.training.slices import RunModel, Slice, gather_slices
 
@@ -26,12 +30,13 @@ TRAINERS = "openclaw_rl.trainer_local"
 @dataclass
 class StepWatch:
     """The tokens that enter the model in a step (`tokens`: those in passes with gradients), and the gradients of its
-    first update, on the CPU.
+    first update, on the CPU. `branches` are the calls for branches of a shared prefix, by the attention that ran.
     """
 
     tokens: int = 0
     step_tokens: int = 0
     gradients: list[Tensor] = field(default_factory=list)
+    branches: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def of(self, trainer: Any) -> Iterator[None]:
@@ -56,12 +61,21 @@ class StepWatch:
             if not self.gradients:
                 self.gradients = [part.grad.float().cpu() for part in weights.values() if part.grad is not None]
 
+        attend = BranchAttention.attend
+
+        def note(tree: BranchAttention, query: Tensor, *others: Any) -> Tensor | None:
+            found = attend(tree, query, *others)
+            if tree.begin < query.shape[2]:
+                self.branches["copies" if found is None else "FlexAttention"] += 1
+            return found
+
         hooks = [
             embedding.register_forward_pre_hook(count, with_kwargs=True),
             optimizer.register_step_pre_hook(keep),
         ]
         try:
-            yield
+            with patch.object(BranchAttention, "attend", note):
+                yield
         finally:
             for hook in hooks:
                 hook.remove()

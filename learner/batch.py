@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from openclaw_rl.learner.attempts import accepted_attempts, with_attempts
 from openclaw_rl.learner.guard.held_out import hold_back, set_aside
 from openclaw_rl.learner.hints import HintMemory
 from openclaw_rl.learner.judge.signals import stale, version_lag
@@ -70,10 +71,12 @@ class Batches:
         """The next batch, samples to hold back included; or the reason for waiting."""
         if ready < size:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
+        attempts = await accepted_attempts(self._journal) if self._method.attempts else {}
         if self._method.hints != "none" and ready <= WAITING_AT_MOST:
             # Do not read turns with long prompts again and again only to leave them waiting.
-            guesses = self._method.rewards == "all"
-            words = await self._journal.ready_words(guesses=guesses, answered=self._method.rollouts)
+            words = await self._journal.ready_words(
+                guesses=self._method.rewards == "all", answered=self._method.rollouts, turn_ids=list(attempts)
+            )
             if words < size:
                 return _too_few(words, size, ready)
         remembered = await self._memory.standing() if self._method.hints == "remembered" else []
@@ -81,6 +84,7 @@ class Batches:
         while True:
             found = await self._journal.ready_samples(most)
             fresh = await self._of_long_sessions(await self._without_stale(found))
+            fresh = await with_attempts(self._journal, self._settings, fresh, attempts)
             batch = await self._batch_of(fresh, remembered, size, full=len(found) == most)
             if not batch.waiting or len(found) < most:
                 return batch

@@ -288,7 +288,9 @@ class Learner:
         if not (sample.hint and sample.turn_id) or self._method.hints == "none":
             return sample
         judgement = await self._journal.judgement(sample.turn_id)
-        if self._method.hints == "own":
+        if self._method.hints == "follow-up":
+            remembered = [sample.hint]
+        elif self._method.hints == "own":
             remembered = self._proposed(sample, judgement)
         elif judgement is not None and judgement.hint_role != "user":
             remembered = [sample.hint]

@@ -23,16 +23,26 @@ MEMORY = 0.9
 
 
 class Method(msgspec.Struct, frozen=True):
-    """`hints`: the teacher's hints on a turn, its own or all remembered ones; `distillation`, `rewards` and
-    `aggregation` as in `shared.trainer.Recipe`; `rollouts`: whether rehearsals and anchors are made.
+    """`hints`: the teacher's hints on a turn: its own, all remembered ones, or in place of a hint what the person said
+    next (`follow-up`), which needs no verdict; `attempts`: whether the teacher sees an accepted answer to the same
+    prompt instead, where there is one. `distillation`, `divergence`, `ratio_weighted`, `rewards` and `aggregation` as
+    in `shared.trainer.Recipe`; `rollouts`: whether rehearsals and anchors are made.
     """
 
     name: str
-    hints: Literal["none", "own", "remembered"] = "none"
+    hints: Literal["none", "own", "remembered", "follow-up"] = "none"
+    attempts: bool = False
     distillation: Literal["none", "full", "token", "topk", "select"] = "none"
+    divergence: Literal["reverse", "jensen-shannon"] = "reverse"
+    ratio_weighted: bool = False
     rewards: Literal["none", "explicit", "all"] = "explicit"
     aggregation: Literal["token", "sample"] = "sample"
     rollouts: bool = False
+
+    @property
+    def needs_verdict(self) -> bool:
+        """True if a turn that no judge could score teaches nothing."""
+        return self.hints != "follow-up"
 
     def informative(self, sample: Sample) -> bool:
         """True if this sample teaches something by itself."""
@@ -62,6 +72,8 @@ class Method(msgspec.Struct, frozen=True):
         return recipe.replace(
             method=self.name,
             distillation=self.distillation,
+            divergence=self.divergence,
+            ratio_weighted=self.ratio_weighted,
             rewards=self.rewards,
             aggregation=self.aggregation,
             w_opd=recipe.w_opd if self.distillation != "none" else 0.0,
@@ -91,10 +103,24 @@ METHODS = {
         Method("opd", hints="own", distillation="token"),
         # Its combination of the two: both advantages, weighted, in one policy loss (`BatchLoss.policy_share`).
         Method("combined", hints="own", distillation="token", rewards="all"),
-        # SDFT (arXiv 2601.19897) and SDPO (arXiv 2601.20802): reverse KL over K tokens and a tail.
+        # Reverse KL over K tokens and a tail, as in SDFT (arXiv 2601.19897).
         Method("topk", hints="own", distillation="topk"),
         # The second OpenClaw-RL paper's hybrid: clipped differences on the policy's likeliest tokens, and the reward.
         Method("topk-select", hints="own", distillation="select", rewards="all"),
+        # SDPO (arXiv 2601.20802): Jensen-Shannon divergence to the moving average of the policy, which sees an accepted
+        # attempt or the feedback. Rewards only choose the attempts.
+        Method(
+            "sdpo",
+            hints="own",
+            attempts=True,
+            distillation="topk",
+            divergence="jensen-shannon",
+            ratio_weighted=True,
+            rewards="none",
+            aggregation="token",
+        ),
+        # Self-distillation from user interactions (arXiv 2603.12273): the policy that has read the next message.
+        Method("follow-up", hints="follow-up", distillation="token", rewards="none"),
     )
 }
 

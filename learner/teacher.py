@@ -12,6 +12,7 @@ import msgspec
 
 from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.backends import create_engine, own_engine
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.gather import gather
@@ -58,7 +59,7 @@ class OtherTeacher:
         if not Path(folder).is_dir():
             raise ConfigError(
                 f"the model {folder!r} of the teacher's engine is no folder here, and its vocabulary is compared with "
-                f"the policy's: set teacher = engine:FOLDER@{self._model.url}"
+                f"the policy's: set teacher = engine:FOLDER@{without_secret(self._model.url)}"
             )
         await asyncio.to_thread(check_vocabulary, self._settings.engine.model_folder, folder)
         self._checked = True

@@ -173,6 +173,11 @@ def engine_command(settings: Settings, servers: Sequence[Server] = ()) -> list[s
     return cast("list[str]", command(settings, servers) if servers else command(settings))
 
 
+def takes_key(settings: Settings) -> bool:
+    """True if the engine can be started with a key: SGLang has none with several tokenizer workers."""
+    return settings.engine.backend != "megatron" or "--tokenizer-worker-num" not in settings.gpu.sglang_args
+
+
 def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0, on_gpus: bool = False) -> Settings:
     """The settings of a further engine besides the policy's, on `folder`, at `url`, or to be started at `port` on
     loopback: SGLang where it is placed on GPUs (`on_gpus`), else the embedded one, on the CPU where the policy has all

@@ -18,15 +18,16 @@ class Recipe(BaseModel):
     """The part of the learning settings that a trainer takes for one step (docs/methods.md).
 
     The fields without a description are no settings. `learner.methods` sets `distillation`, how samples with hinted
-    prompts learn from the hinted teacher with the weight `w_opd`: `full` (reverse KL over the vocabulary), `token` (an
-    advantage per sampled token, in one policy loss with the reward's), `topk` (reverse KL over K tokens and a tail) or
-    `select` (clipped differences of the policy's likeliest tokens); and `rewards`, the samples whose rewards train with
-    the weight `w_rl`: those a person or an environment gave, or all. `w_anchor` weighs the forward KL to the base on
-    drill prompts. `aggregation` is the mean of the loss: over the tokens of the batch (`token`), or over the tokens of
-    each answer and then over the answers (`sample`). Passes over a batch end early when at most the share `early_stop`
-    of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. A trainer that computes
-    gradients itself divides a batch into `minibatches`, each with about as many samples of every kind, and makes an
-    update on each; providers make one a pass. `epsilon` is AdamW's.
+    prompts learn from the hinted teacher with the weight `w_opd`: `full` (over the vocabulary), `token` (an advantage
+    per sampled token, in one policy loss with the reward's), `topk` (over K tokens and a tail) or `select` (clipped
+    differences of the policy's likeliest tokens); `divergence`, the loss of `full` and `topk`; `ratio_weighted`: each
+    token of theirs counts with its importance ratio, truncated at `ratio_cap`; and `rewards`, the samples whose rewards
+    train with the weight `w_rl`: those a person or an environment gave, or all. `w_anchor` weighs the forward
+    KL to the base on drill prompts. `aggregation` is the mean of the loss: over the tokens of the batch (`token`), or
+    over the tokens of each answer and then over the answers (`sample`). Passes over a batch end early when at most the
+    share `early_stop` of the teacher's distance from the base, KL(base ‖ teacher), is left; 0 makes all passes. A
+    trainer that computes gradients itself divides a batch into `minibatches`, each with about as many samples of every
+    kind, and makes an update on each; providers make one a pass. `epsilon` is AdamW's.
     """
 
     model_config = ConfigDict(
@@ -39,6 +40,8 @@ class Recipe(BaseModel):
     )
 
     distillation: Literal["none", "full", "token", "topk", "select"] = Field("full", exclude=True)
+    divergence: Literal["reverse", "jensen-shannon"] = Field("reverse", exclude=True)
+    ratio_weighted: bool = Field(False, exclude=True)
     rewards: Literal["none", "explicit", "all"] = Field("explicit", exclude=True)
     aggregation: Literal["token", "sample"] = Field("token", exclude=True)
     w_anchor: float = Field(1.0, ge=0, exclude=True)
@@ -48,8 +51,8 @@ class Recipe(BaseModel):
 
     method: str = Field(
         "rehearse",
-        description="Learning method: rehearse, binary, opd, combined, topk, topk-select; or your own as "
-        "module:attribute or ./file.py:attribute",
+        description="Learning method: rehearse, binary, opd, combined, topk, topk-select, sdpo, follow-up; or your "
+        "own as module:attribute or ./file.py:attribute",
     )
     epochs: int = Field(8, ge=1, description="Maximum number of passes over a batch")
     step_seconds: float = Field(
@@ -88,7 +91,7 @@ class Recipe(BaseModel):
         "base",
         description="Model that sees the hint: base (the original), live (the current policy), ema (its moving "
         "average); or another model with the same vocabulary, engine:FOLDER (`serve` starts its engine) or "
-        "engine:FOLDER@URL (a running engine), for opd, combined, topk and topk-select",
+        "engine:FOLDER@URL (a running engine), for opd, combined, topk, topk-select and follow-up",
     )
     ema_decay: float = Field(0.98, ge=0, lt=1, description="Decay of the moving average at each step (teacher = ema)")
     teacher_temperature: float = Field(1.0, gt=0, description="Temperature of the teacher's distribution")
@@ -100,10 +103,10 @@ class Recipe(BaseModel):
     topk: int = Field(
         50,
         ge=1,
-        description="Tokens per position that the method topk compares one by one; all others share one tail bin",
+        description="Tokens per position that topk and sdpo compare one by one; all others share one tail bin",
     )
     topk_from: Literal["teacher", "student"] = Field(
-        "teacher", description="Model whose likeliest tokens topk compares: teacher (SDFT) or student (SDPO)"
+        "teacher", description="Model whose likeliest tokens topk and sdpo compare: teacher (SDFT) or student (SDPO)"
     )
     select_k: int = Field(
         4,
@@ -118,7 +121,10 @@ class Recipe(BaseModel):
         "step), teacher, or the tokens that both have (overlap)",
     )
     advantage_clip: float = Field(
-        1.0, gt=0, description="Clip bound of a token's logprob difference between teacher and policy (topk-select)"
+        0.0,
+        ge=0,
+        description="Clip bound of a token's logprob difference between teacher and policy (opd, combined, follow-up, "
+        "topk-select); 0: none",
     )
     custom_loss: Hook = Field(
         "", description="Your own loss in place of every term: module:attribute or ./file.py (docs/extending.md)"

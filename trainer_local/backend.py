@@ -182,8 +182,9 @@ def _config(settings: Settings) -> Mapping[str, Any]:
 
 
 def _has_experts(config: Mapping[str, Any]) -> bool:
+    """True for a number of experts, under whatever name; one alone is a dense layer."""
     text = config.get("text_config") or config
-    return any(text.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
+    return any("experts" in name and isinstance(value, int) and value > 1 for name, value in text.items())
 
 
 def _targets(settings: Settings, kind: str) -> set[str]:

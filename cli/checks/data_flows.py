@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from openclaw_rl.cli.model_files import is_hub_name
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.process import is_loopback
 from openclaw_rl.shared.redaction.outgoing import is_here
 from openclaw_rl.shared.settings.cloud import CLOUDS
@@ -37,14 +38,15 @@ def data_flows(settings: Settings, judges: Sequence[ModelReference]) -> Iterator
     ):
         other = read_model(text, setting) if text else None
         if other is not None and not is_here(other.name, other.url):
-            yield f"{what} to the model {other.name} at {other.url or 'its provider'}; {redacted}"
+            yield f"{what} to the model {other.name} at {without_secret(other.url) or 'its provider'}; {redacted}"
     if settings.learning.wandb and os.environ.get("WANDB_MODE", "online") not in ("offline", "disabled", "dryrun"):
         where = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
         yield (
             f"metrics of every step and its recipe, no text, go to the W&B project {settings.learning.wandb} at {where}"
         )
     if not _is_loopback(settings.engine.url):
-        yield f"prompts and answers, as token ids, go to and come from the engine at {settings.engine.url}"
+        engine = without_secret(settings.engine.url)
+        yield f"prompts and answers, as token ids, go to and come from the engine at {engine}"
     yield from _hub(settings, is_cloud=is_cloud)
     if not is_loopback(settings.serve.host):
         at = f"{settings.serve.host}:{settings.serve.port}"
@@ -57,15 +59,15 @@ def _judge(model: ModelReference, redacted: str) -> Iterator[str]:
     if model.kind == "litellm" and not is_here(model.name, model.url):
         yield (
             f"conversations (request, answer and next state) go to the {what} {model.name} "
-            f"at {model.url or 'its provider'}; {redacted}"
+            f"at {without_secret(model.url) or 'its provider'}; {redacted}"
         )
     elif model.setting == "teacher" and not _is_loopback(model.url):
         yield (
-            f"prompts with hints, and answers, go as token ids to the teacher's engine at {model.url}; nothing is "
-            "redacted first, because the teacher scores exactly these tokens"
+            f"prompts with hints, and answers, go as token ids to the teacher's engine at {without_secret(model.url)}; "
+            "nothing is redacted first, because the teacher scores exactly these tokens"
         )
     elif model.kind == "engine" and not _is_loopback(model.url):
-        yield f"conversations, as token ids, go to the {what}'s engine at {model.url}; {redacted}"
+        yield f"conversations, as token ids, go to the {what}'s engine at {without_secret(model.url)}; {redacted}"
     elif model.kind == "hook":
         yield f"conversations go to your own code {model.name} ({model.setting}); where it sends them is unknown"
 

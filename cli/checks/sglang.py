@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from openclaw_rl.cli.checks.check import Check
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.placement import Placement
 from openclaw_rl.shared.settings.settings import Settings
@@ -52,7 +53,7 @@ def sglang_checks(settings: Settings, placement: Placement | None, *, here: bool
     others that are planned for.
     """
     if settings.engine.url:
-        yield Check("sglang", None, f"the one at {settings.engine.url}, which you start")
+        yield Check("sglang", None, f"the one at {without_secret(settings.engine.url)}, which you start")
         return
     try:
         program = launch.program(settings)

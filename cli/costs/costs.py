@@ -84,7 +84,7 @@ class Costs:
             lines.append(f"all {self._learning.epochs} passes of a step are made{earlier}")
         if self._method.hints != "none":
             lines.append(f"a hint has {HINT_TOKENS} tokens, and answers are scored under {self._hints} of them")
-            lines.append(f"{load.hinted:.0%} of the judged turns have a hint")
+            lines.append(f"{self._hinted:.0%} of the judged turns have a hint")
         elif load.rewarded < 1:
             lines.append(f"{load.rewarded:.0%} of the judged turns have a reward other than 0")
         if self._method.rollouts:
@@ -129,7 +129,7 @@ class Costs:
             return self._load.answered
         if self._method.hints == "none":
             return 1.0
-        return max(self._load.hinted, self._load.rewarded if self._recipe.rewards == "all" else 0.0)
+        return max(self._hinted, self._load.rewarded if self._recipe.rewards == "all" else 0.0)
 
     def step(self) -> list[CostItem]:
         """The costs of one batch, part by part."""
@@ -158,7 +158,14 @@ class Costs:
         return not (self._settings.engine.backend == "fireworks" and self._settings.cloud.fireworks.is_dedicated)
 
     @property
+    def _hinted(self) -> float:
+        """The share of judged turns with a hint, or with what stands in its place."""
+        return self._load.answered if self._method.hints == "follow-up" else self._load.hinted
+
+    @property
     def _hints(self) -> int:
+        if self._method.hints == "follow-up":
+            return 1
         if self._method.hints == "own":
             return MOST_CANDIDATES if self._learning.hint_selection == "overlap-token" else 1
         return min(self._learning.max_hints, self._load.hints or self._learning.max_hints)
@@ -201,7 +208,7 @@ class Costs:
         load = self._load
         # Turns that do not count come along and cost nothing.
         among = 1.0 if self._method.rollouts else self._counted or 1.0
-        hinted = math.ceil(size * min(1.0, load.hinted / among))
+        hinted = math.ceil(size * min(1.0, self._hinted / among))
         rewarded = math.ceil(size * min(1.0, load.rewarded / among))
         found = [
             self._sample("turn", number < hinted, load.prompt, load.answer, float(number < rewarded))

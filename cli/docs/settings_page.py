@@ -70,8 +70,8 @@ The defaults above are those of the tiny policy. For any other model an unset se
 (`shared/settings/presets.toml`, which also explains each number). The first row that fits is taken. The size comes from
 the model's files, or from its name (`Qwen3-4B`); a model of unknown size counts as a chat model.
 
-- **Published methods** (`binary`, `opd`, `combined`, `topk`, `topk-select`) keep their own numbers, except for those in
-  the last column. They publish the same learning rates for all weights and for a LoRA, which hardly moves at them.
+- **Published methods** (all but `rehearse`) keep their own numbers, except for those in the last column. They publish
+  the same learning rates for all weights and for a LoRA, which hardly moves at them.
 - **Hidden size.** Rates with a star are those of a hidden size of {hidden:,}. Another size H multiplies them by
   ({hidden} / H) to the power of {exponents}. The result is rounded to two digits. Other
   families take the rate as it is.

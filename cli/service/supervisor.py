@@ -24,8 +24,8 @@ from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.checkpoints import SERVED, nearest_intact
-from openclaw_rl.shared.engine.http_client import without_secret
-from openclaw_rl.shared.engine.wire import SECRET, SECRET_USER
+from openclaw_rl.shared.engine.http_client import BEARER, authorization, without_secret
+from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
@@ -54,9 +54,9 @@ class JudgeEngines(NamedTuple):
     settings: dict[str, str]
 
 
-def judge_engines(plan: ServicePlan, free_port: Callable[[], int]) -> JudgeEngines:
-    """The engines that the plan's judge models need, each at a port of `free_port` on loopback: SGLang where the plan
-    has GPUs for it, else the embedded engine.
+def judge_engines(plan: ServicePlan, free_port: Callable[[], int], secret: str) -> JudgeEngines:
+    """The engines that the plan's judge models need, each at a port of `free_port` on loopback and with the `secret`:
+    SGLang where the plan has GPUs for it, else the embedded engine.
     """
     engines = JudgeEngines({}, {}, {})
     by_folder: dict[str, str] = {}
@@ -65,7 +65,7 @@ def judge_engines(plan: ServicePlan, free_port: Callable[[], int]) -> JudgeEngin
         servers = [server for server in plan.placement.judges if server.role == role]
         own = backends.own_engine(plan.settings, folder, port=port, on_gpus=bool(servers))
         engines.commands[role] = partial(backends.engine_command, own, servers)
-        engines.urls[role] = by_folder[folder] = f"http://127.0.0.1:{port}"
+        engines.urls[role] = by_folder[folder] = address("127.0.0.1", port, secret)
     return engines._replace(settings=plan.judges.changes({}, by_folder))
 
 
@@ -107,7 +107,7 @@ class Supervisor:
         changes = self._engine_place(plan, data, starts=starts_engine)
         if "proxy" in plan.roles:
             changes["port"] = self._hold_port(settings.serve.host, settings.serve.port, "port")
-        judges = judge_engines(plan, lambda: self._hold_port("127.0.0.1", 0, "engine_port"))
+        judges = judge_engines(plan, lambda: self._hold_port("127.0.0.1", 0, "engine_port"), self._secret)
         self.settings = plan.settings.replace(**changes, **judges.settings)
         self._engines = judges.commands
         self._urls = judges.urls | {"engine": self.settings.engine.url}
@@ -138,10 +138,10 @@ class Supervisor:
         )
 
     def _engine_url(self, plan: ServicePlan, port: int) -> str:
-        """The URL of an engine on this machine, with its secret if it is one of ours that only this machine reaches."""
-        engine = plan.settings.engine
-        known = engine.backend != "megatron" and is_loopback(engine.host)
-        return address(engine.host, port, self._secret if known else "")
+        """The URL of an engine on this machine, with its secret if only this machine reaches it."""
+        host = plan.settings.engine.host
+        known = is_loopback(host) and backends.takes_key(plan.settings)
+        return address(host, port, self._secret if known else "")
 
     def _hold_port(self, host: str, port: int, setting: str) -> int:
         bound = hold_port(host, port, setting=setting)
@@ -357,9 +357,10 @@ async def all_answer(client: httpx.AsyncClient, url: str, servers: int) -> bool:
     if servers < 2:
         return True
     try:
-        listed = (await client.get(f"{url}/workers")).json().get("workers") or []
+        reply = await client.get(f"{without_secret(url)}/workers", headers=authorization(url))
+        listed = reply.json()["workers"] or []
         found = [(await client.get(f"{one['url'].rstrip('/')}/health")).status_code for one in listed]
-    except (httpx.HTTPError, ValueError):
+    except (httpx.HTTPError, LookupError, ValueError):
         return False
     return found == [200] * servers
 
@@ -373,5 +374,5 @@ async def _ticks(seconds: float = POLL_SECONDS) -> AsyncIterator[None]:
 def address(host: str, port: int, secret: str = "") -> str:
     """A URL under which a bound address is reached from this machine, with the secret that it asks for."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    known = f"{SECRET_USER}:{secret}@" if secret else ""
+    known = f"{BEARER}:{secret}@" if secret else ""
     return f"http://{known}[{host}]:{port}" if ":" in host else f"http://{known}{host}:{port}"

@@ -65,7 +65,10 @@ def hint_writer(settings: Settings, models: JudgeModels) -> ModelReference | Non
     """
     if models.hint is not None or models.judge.kind not in ("policy", "engine", "litellm"):
         return models.hint
-    if JudgePrompt.from_settings(settings).asks_for_hint or method(settings.learning.method, settings).hints == "none":
+    if JudgePrompt.from_settings(settings).asks_for_hint or method(settings.learning.method, settings).hints in (
+        "none",
+        "follow-up",
+    ):
         return None
     return models.judge
 

@@ -251,8 +251,11 @@ class JudgeLoop:
 
     async def _record(self, turn: Turn, judgement: Judgement, lineage: Lineage) -> None:
         lag = signals.version_lag(turn, lineage)
-        reason = signals.defect(turn, judgement, self._settings, lag=lag)
+        reason = signals.defect(turn, judgement, self._settings, lag=lag, needs_verdict=self._method.needs_verdict)
         sample = None if reason else signals.sample_of(turn, judgement)
+        if sample is not None and self._method.hints == "follow-up":
+            said = await self._journal.next_state(turn.turn_id), await self._journal.feedback_for(turn.turn_id)
+            sample = msgspec.structs.replace(sample, hint=signals.follow_up(*said))
         reason = reason if sample is None else self._method.cannot_use(sample)
         again = judgement.signal != "judge" or judgement.instead_of is not None
         known = again and not misplaced(turn)

@@ -23,6 +23,8 @@ from openclaw_rl.shared.records import NOT_UNDERSTOOD, Feedback, Judgement, Next
 from openclaw_rl.shared.settings.settings import Settings
 
 COMMENT = "a comment"
+LONGEST_FOLLOW_UP = 4000
+"""Characters of a person's next message that a teacher is shown."""
 LEFT_OUT = "at_least_one"
 
 
@@ -165,8 +167,10 @@ def left_out(turn: Turn) -> Judgement:
     )
 
 
-def defect(turn: Turn, judgement: Judgement, settings: Settings, *, lag: int) -> str:
-    """The reason why the turn, which is `lag` updates old, cannot be trained on, or ""."""
+def defect(turn: Turn, judgement: Judgement, settings: Settings, *, lag: int, needs_verdict: bool = True) -> str:
+    """The reason why the turn, which is `lag` updates old, cannot be trained on, or ""; no score is one only if the
+    method `needs_verdict`.
+    """
     max_tokens, max_lag = settings.learning.max_sample_tokens, settings.learning.max_version_lag
     if turn.untrainable:
         return turn.untrainable
@@ -185,9 +189,9 @@ def defect(turn: Turn, judgement: Judgement, settings: Settings, *, lag: int) ->
     length = len(turn.prompt_ids) + len(turn.response_ids)
     if length > max_tokens:
         return f"{length} tokens, more than max_sample_tokens = {max_tokens}"
-    if judgement.score is None and judgement.reason.startswith(NOT_UNDERSTOOD):
+    if judgement.score is None and needs_verdict and judgement.reason.startswith(NOT_UNDERSTOOD):
         return judgement.reason
-    if judgement.score is None:
+    if judgement.score is None and needs_verdict:
         return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
     return stale(lag, max_lag)
 
@@ -204,6 +208,14 @@ def version_lag(record: Turn | Sample, lineage: Lineage) -> int:
     if (no_ratio(record.sampling) if isinstance(record, Turn) else record.no_ratio) == IMPORTED:
         return 0
     return max((lineage.updates_from(span.version) for span in record.versions), default=0)
+
+
+def follow_up(next_state: NextState | None, feedback: Sequence[Feedback]) -> str | None:
+    """The words of a person after an answer: the next message, else the last comment."""
+    said = [one.text for one in feedback]
+    if next_state is not None and next_state.role == "user":
+        said.append(next_state.text)
+    return next((strip_stamp(text).strip()[:LONGEST_FOLLOW_UP] for text in reversed(said) if text.strip()), None)
 
 
 def sample_of(turn: Turn, judgement: Judgement) -> Sample:

@@ -26,6 +26,8 @@ def configuration(settings: Settings) -> dict[str, Any]:
     learning = settings.learning
     recipe = learning.model_dump(include=set(Recipe.model_fields) - {"custom_loss"})
     names = ("batch_size", "grad_accumulation", "rehearsals", "anchors", "lora", "lora_rank", "lora_alpha")
+    if learning.has_other_teacher:
+        recipe["teacher"] = "another model"
     return recipe | {name: getattr(learning, name) for name in names} | {"votes": settings.judge.votes}
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from openclaw_rl.shared.engine.http_client import Broken, HttpClient, Reply, without_secret
+from openclaw_rl.shared.engine.http_client import Broken, HttpClient, Reply, authorized_as, without_secret
 from openclaw_rl.shared.errors import EngineError
 
 INFO_SECONDS = 10.0
@@ -33,7 +33,12 @@ class EngineEndpoint:
     def __init__(self, url: str, patience: float) -> None:
         self.url = without_secret(url.rstrip("/"))
         self.patience = patience
-        self._http = HttpClient(url.rstrip("/"))
+        self._full_url = url.rstrip("/")
+        self._http = HttpClient(self._full_url)
+
+    def neighbour(self, url: str) -> EngineEndpoint:
+        """The engine at another URL, which takes the same authorization."""
+        return EngineEndpoint(authorized_as(url, self._full_url), self.patience)
 
     @property
     def address(self) -> tuple[str, int]:

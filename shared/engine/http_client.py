@@ -76,9 +76,33 @@ def without_secret(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
+BEARER = "bearer"
+"""User name in a URL whose password is a bearer token: `http://bearer:TOKEN@host`."""
+
+
+def authorization(url: str) -> dict[str, str]:
+    """The header that sends what a URL has before its host: a bearer token (`BEARER`), or a user name and a password
+    as HTTP's basic authentication; none where it has neither.
+    """
+    parts = urlsplit(url)
+    if parts.username is None:
+        return {}
+    user, password = unquote(parts.username), unquote(parts.password or "")
+    if user == BEARER:
+        return {"authorization": f"Bearer {password}"}
+    return {"authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+
+
+def authorized_as(url: str, known: str) -> str:
+    """`url` with what `known` has before its host."""
+    given = urlsplit(known).netloc.rpartition("@")[0]
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{given}@{parts.netloc}").geturl() if given else url
+
+
 class HttpClient:
-    """Requests to the server at `url` (http or https; a user name and a password in it are sent as basic
-    authentication). May be made outside an event loop; used in one at a time.
+    """Requests to the server at `url` (http or https), with its `authorization`. May be made outside an event loop;
+    used in one at a time.
     """
 
     def __init__(self, url: str) -> None:
@@ -90,9 +114,7 @@ class HttpClient:
         self._path = parts.path.rstrip("/")
         named = parts.netloc.rpartition("@")[2]
         head = f"host: {named}\r\nuser-agent: openclaw-rl\r\naccept: */*\r\ncontent-type: application/json\r\n"
-        if parts.username is not None:
-            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            head += f"authorization: Basic {base64.b64encode(secret.encode()).decode()}\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in authorization(url).items())
         self._head = head
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: list[_Connection] = []

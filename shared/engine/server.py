@@ -8,7 +8,6 @@ Routes: `POST /generate`, `/abort_request`, `/update_weights_from_disk`; `GET /h
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import hmac
 import os
@@ -27,7 +26,6 @@ from starlette.routing import Route
 
 from openclaw_rl.shared.engine.wire import (
     SECRET,
-    SECRET_USER,
     AbortRequest,
     EngineJob,
     Event,
@@ -253,8 +251,8 @@ _SECRET_MISSING = "the engine has a secret: engine_url must be the URL that open
 
 class EngineGuard:
     """Refuses requests that do not come from this service: those of web pages, which carry an `Origin` or a body that
-    is not called JSON (a page may send others anywhere), and with a `secret` those that do not know it (HTTP's basic
-    authentication, as in the URL that the clients get). `/health` is open.
+    is not called JSON (a page may send others anywhere), and with a `secret` those without it as their bearer token,
+    as SGLang's `--api-key` does. `/health` is open.
     """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str) -> None:
@@ -275,12 +273,7 @@ class EngineGuard:
         if not self._secret or scope["path"] == "/health":
             return None
         given = headers.get("authorization", "").encode()
-        return None if hmac.compare_digest(given, basic(self._secret)) else Refused(_SECRET_MISSING, 401)
-
-
-def basic(secret: str) -> bytes:
-    """The header `Authorization` of a client that knows a secret."""
-    return b"Basic " + base64.b64encode(f"{SECRET_USER}:{secret}".encode())
+        return None if hmac.compare_digest(given, f"Bearer {self._secret}".encode()) else Refused(_SECRET_MISSING, 401)
 
 
 def create_app(engine: ServedEngine, *, incremental: bool = True, secret: str | None = None) -> Starlette:

@@ -20,8 +20,6 @@ from openclaw_rl.shared.records import PromptImage
 
 SECRET = "OPENCLAWRL_ENGINE_SECRET"
 """Variable with the secret of the engine of a service, which only its own processes know. It is no setting."""
-SECRET_USER = "openclaw-rl"
-"""User name of the secret in a URL."""
 
 
 class Refused(Exception):

@@ -92,6 +92,7 @@ class Operations:
     ready_count = Operation(learning.ready_count)
     ready_words = Operation(learning.ready_words)
     ready_signal = Operation(learning.ready_signal)
+    accepted_attempts = Operation(learning.accepted_attempts)
     reactions = Operation(learning.reactions)
     live_version = Operation(learning.live_version)
     learning_figures = Operation(learning.learning_figures)

@@ -30,6 +30,20 @@ WHERE score IS NOT NULL AND kind = 'main'
        OR EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id))
 """
 
+_ACCEPTED_ATTEMPTS = """
+SELECT turn_id, prompt_digest, (
+  SELECT first.turn_id FROM turns AS first JOIN judgements AS complaint ON complaint.turn = first.id
+  JOIN next_states ON next_states.turn = first.id
+  WHERE first.turn_id = turns.parent_turn_id AND complaint.score < 0 AND role = 'user'
+    AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = first.id AND later.id > complaint.id)
+)
+FROM judgements JOIN turns ON turns.id = turn
+WHERE score >= ?1 AND kind = 'main' AND status = 'complete'
+  AND judgements.id > (SELECT coalesce(max(id), 0) FROM judgements) - ?2
+  AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = turns.id AND later.id > judgements.id)
+ORDER BY judgements.id DESC
+"""
+
 _SAMPLE_PLAIN = ("sample_id", "policy", "temperature", "reward", "hint", "time")
 _SAMPLE = f"SELECT turn, checksum, explicit, hinted_prompts, {', '.join(_SAMPLE_PLAIN)} FROM samples"
 _VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")
@@ -115,16 +129,16 @@ def ready_count(connection: Connection) -> int:
     return int(connection.value("SELECT count(*) FROM samples WHERE state = 'ready'"))
 
 
-def ready_words(connection: Connection, *, guesses: bool, answered: bool) -> int:
+def ready_words(connection: Connection, *, guesses: bool, answered: bool, turn_ids: Sequence[str] = ()) -> int:
     """The number of waiting samples that have a hint or a reward other than 0, the judge's guesses among them with
-    `guesses`; with `answered` also those whose turn a person answered. None of them is read.
+    `guesses`; with `answered` also those whose turn a person answered, and those of `turn_ids`. None of them is read.
     """
     count: int = connection.value(
         "SELECT count(*) FROM samples WHERE state = 'ready' AND (hint IS NOT NULL "
         "OR ((explicit OR ?) AND coalesce(reward, 0) != 0) "
-        "OR (? AND EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = samples.turn AND role = 'user')))",
-        guesses,
-        answered,
+        "OR (? AND EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = samples.turn AND role = 'user')) "
+        f"OR turn IN (SELECT id FROM turns WHERE turn_id IN ({','.join('?' * len(turn_ids))})))",
+        *(guesses, answered, *turn_ids),
     )
     return count
 
@@ -133,6 +147,21 @@ def ready_signal(connection: Connection) -> bool:
     """True if a sample waits that has a hint, or a reward other than 0 that is no judge's guess."""
     query = "SELECT 1 FROM samples WHERE state = 'ready' AND (hint IS NOT NULL OR (explicit AND reward != 0)) LIMIT 1"
     return connection.value(query) is not None
+
+
+def accepted_attempts(connection: Connection, score: float, limit: int) -> dict[str, list[str]]:
+    """For each turn whose sample waits: other main turns whose newest judgement has at least this score, newest first,
+    with the same prompt, or, where a person complained about its answer, the ones that came next. Only the last `limit`
+    judgements are looked at.
+    """
+    accepted = connection.execute(_ACCEPTED_ATTEMPTS, (score, limit)).fetchall()
+    query = "SELECT turn_id, prompt_digest FROM samples JOIN turns ON turns.id = turn WHERE state = 'ready'"
+    waiting = connection.execute(query).fetchall() if accepted else []
+    attempts = {
+        turn_id: [one for one, digest, first in accepted if one != turn_id and (digest == prompt or first == turn_id)]
+        for turn_id, prompt in waiting
+    }
+    return {turn_id: found for turn_id, found in attempts.items() if found}
 
 
 def reactions(

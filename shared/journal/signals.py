@@ -83,7 +83,9 @@ def settle(connection: Connection, next_state: NextState, frame: Frame | None = 
         "INSERT OR REPLACE INTO next_states (turn, role, weak, body) VALUES (?,?,?,?)",
         (turn, next_state.role, next_state.weak, pack_record(next_state)),
     )
-    judged = standing is None and connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
+    # A thumb is no reading of what comes after it.
+    query = "SELECT 1 FROM judgements WHERE turn = ? AND feedback_id IS NULL"
+    judged = standing is None and connection.value(query, turn)
     if not judged and (next_state.role == "user" or expected_episode(connection, session) != episode):
         _queue(connection, turn)
     return "weak" if next_state.weak else "firm"

@@ -12,6 +12,8 @@ Under `aggregation = "token"` the sums are over tokens, and N is the number of a
 sums. Under `sample` they are over the mean of each answer's tokens, and N is the number of samples in the batch
 (slime's `sum_of_sample_mean`, divided by the batch size); the last two means then have the same N.
 
+Under `ratio_weighted` the distillation of each token counts with its importance ratio.
+
 Under `distillation = "token"` one policy loss takes the place of the first two, its advantage binary · reward +
 distill · (log π_T − log μ). A custom loss takes the place of all. Samples count with their weights. Trainers differ in
 how the log-probabilities come and in what makes the gradient of a share.
@@ -86,7 +88,7 @@ class BatchLoss:
         if term == "policy":
             parts = zip(teacher, torch.split(behavior, [len(sample.response_ids) for sample in samples]), strict=True)
             taught = torch.cat([own if known is None else known for known, own in parts])
-            differences = losses.distillation_advantages(taught, behavior)
+            differences = losses.distillation_advantages(taught, behavior, recipe.advantage_clip)
             alone = recipe.w_rl * advantages, recipe.w_opd * differences
             with torch.no_grad():
                 for name, part in zip(REPORTED, alone, strict=True):
@@ -112,13 +114,14 @@ class BatchLoss:
     def distillation(
         self, log_probs: Tensor, teacher: Tensor, old: Tensor | None = None, support: Tensor | None = None
     ) -> Tensor:
-        """The distillation's loss `[N]` from the policy's and the teacher's distributions: over the vocabulary, or over
-        K tokens and a tail. Under `select` over K tokens alone, or those of them in `support` `[N, K]`, with `old` the
-        policy's before the step.
+        """The distillation's loss `[N]` from the policy's and the teacher's distributions, the recipe's `divergence`:
+        over the vocabulary, or over K tokens and a tail. Under `select` over K tokens alone, or those of them in
+        `support` `[N, K]`, with `old` the policy's before the step.
         """
         recipe = self._recipe
         if recipe.distillation != "select":
-            return losses.reverse_kl(log_probs, teacher)
+            divergence = losses.jensen_shannon if recipe.divergence == "jensen-shannon" else losses.reverse_kl
+            return divergence(log_probs, teacher)
         assert old is not None, "the policy before the step is asked wherever there is a hint"
         return losses.select_loss(
             log_probs,
@@ -127,6 +130,16 @@ class BatchLoss:
             clip_low=recipe.clip_low,
             clip_high=recipe.clip_high,
         )
+
+    def ratio_weights(self, logprobs: Tensor, samples: Sequence[Sample]) -> Tensor:
+        """The factor `[N]` of each token under `ratio_weighted`, from the policy's logprobs of the sampled tokens `[N]`
+        at the temperature of the sampling: the truncated importance ratio, 1 for answers without one. No gradient.
+        """
+        ratio = losses.importance_ratio(
+            logprobs.detach(), behavior_logprobs(samples, logprobs.device), self._recipe.ratio_cap
+        )
+        valid = per_token([float(not sample.no_ratio) for sample in samples], samples, logprobs.device) > 0
+        return torch.where(valid, ratio, torch.ones_like(ratio))
 
     def _mean(self, term: str, values: Tensor, samples: Sequence[Sample]) -> Tensor:
         weights = per_token([self._weight(sample) for sample in samples], samples, values.device)

@@ -19,7 +19,7 @@ ROUNDING = 1e-5
 
 def stops_early(recipe: Recipe) -> bool:
     """True if `recipe` may end passes early: only where the loss of the distillation is a distance to the teacher."""
-    return bool(recipe.early_stop) and recipe.distillation in ("full", "topk")
+    return bool(recipe.early_stop) and recipe.distillation in ("full", "topk") and recipe.divergence == "reverse"
 
 
 def loss_to_reach(recipe: Recipe, distance: float | None) -> float | None:

@@ -9,6 +9,8 @@ one value per token; `token_mean` makes the scalar.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -47,15 +49,26 @@ def reverse_kl(log_probs: Tensor, target_log_probs: Tensor) -> Tensor:
     Source: on-policy distillation (Agarwal et al., arXiv 2306.13649, reverse KL). The gradient with respect to the
     logits is π·(log π − log target − KL).
     """
-    return (log_probs.exp() * (log_probs - target_log_probs.detach())).sum(dim=-1)
+    return _divergence(log_probs, target_log_probs.detach())
+
+
+def jensen_shannon(log_probs: Tensor, target_log_probs: Tensor) -> Tensor:
+    """½·KL(π ‖ m) + ½·KL(target ‖ m) `[N]` with m = ½·π + ½·target, both `[N, V]`; the target gets no gradient. At most
+    log 2, which bounds the pull of a token that one of them all but excludes.
+
+    Source: SDPO (arXiv 2601.20802) with α = ½; generalized Jensen-Shannon divergence in on-policy distillation (arXiv
+    2306.13649). The gradient with respect to the logits is ½·π·(log π − log m − KL(π ‖ m)).
+    """
+    target = target_log_probs.detach()
+    middle = torch.logaddexp(log_probs, target) - math.log(2.0)
+    return 0.5 * (_divergence(log_probs, middle) + _divergence(target, middle))
 
 
 def forward_kl(base_log_probs: Tensor, log_probs: Tensor) -> Tensor:
     """KL(base ‖ π) `[N]` over the full vocabulary, both `[N, V]`; the base gets no gradient: π − base is the gradient
     of the logits.
     """
-    base = base_log_probs.detach()
-    return (base.exp() * (base - log_probs)).sum(dim=-1)
+    return _divergence(base_log_probs.detach(), log_probs)
 
 
 def entropy(log_probs: Tensor) -> Tensor:
@@ -83,12 +96,13 @@ def overlap(own: Tensor, others: Tensor) -> Tensor:
     return (own.unsqueeze(-1) == others.unsqueeze(-2)).sum(dim=(-2, -1))
 
 
-def distillation_advantages(teacher_logprobs: Tensor, behavior_logprobs: Tensor) -> Tensor:
-    """log π_T(a_t | hinted prompt) − log μ(a_t | prompt) `[N]`, both `[N]`, at the temperature of the sampling.
+def distillation_advantages(teacher_logprobs: Tensor, behavior_logprobs: Tensor, bound: float = 0.0) -> Tensor:
+    """log π_T(a_t | hinted prompt) − log μ(a_t | prompt) `[N]`, both `[N]`, at the temperature of the sampling; clipped
+    to ±`bound` unless that is 0.
 
     Source: on-policy distillation under hindsight hints, OpenClaw-RL (arXiv 2603.10165).
     """
-    return teacher_logprobs - behavior_logprobs
+    return _clipped(teacher_logprobs - behavior_logprobs, bound)
 
 
 def contained(ids: Tensor, others: Tensor) -> Tensor:
@@ -100,12 +114,12 @@ def select_advantages(
     old_log_probs: Tensor, teacher_log_probs: Tensor, bound: float, support: Tensor | None = None
 ) -> Tensor:
     """A_v = clip(ℓ_T − ℓ_old, ±bound)·softmax(ℓ_old) `[N, k]` over the selected tokens: all k, or those in `support`
-    `[N, k]`. All others have 0, and so has every token of a row without any.
+    `[N, k]`. All others have 0, and so has every token of a row without any. A `bound` of 0 clips nothing.
 
     Source: the hybrid of the second OpenClaw-RL paper, with its support sets: the likeliest tokens of the policy before
     the step, of the teacher, or of both.
     """
-    differences = (teacher_log_probs - old_log_probs).clamp(-bound, bound)
+    differences = _clipped(teacher_log_probs - old_log_probs, bound)
     if support is None:
         return differences * torch.softmax(old_log_probs, dim=-1)
     shares = torch.softmax(old_log_probs.masked_fill(~support, -torch.inf), dim=-1)
@@ -165,3 +179,12 @@ def token_mean(values: Tensor, weights: Tensor, total: Tensor | float | None = N
     masked = torch.where(weights != 0, values, torch.zeros_like(values)) * weights
     divisor = weights.sum() if total is None else torch.as_tensor(total, dtype=masked.dtype, device=masked.device)
     return masked.sum() / divisor.clamp(min=torch.finfo(masked.dtype).tiny)
+
+
+def _clipped(values: Tensor, bound: float) -> Tensor:
+    return values.clamp(-bound, bound) if bound else values
+
+
+def _divergence(one: Tensor, other: Tensor) -> Tensor:
+    """KL(one ‖ other) `[N]` of `[N, V]`; both get a gradient."""
+    return (one.exp() * (one - other)).sum(dim=-1)

@@ -24,7 +24,7 @@ ARGUMENTS = tuple(f"{group}_ARGS" for group in _GROUPS.split())
 TABLES = ("model", "training", "rollout", "evaluation", "rollout_config")
 """Tables of other systems' configuration files."""
 
-METHODS = {"rl": "binary", "grpo": "binary", "combine": "combined", "sdft": "topk", "sdpo": "topk"}
+METHODS = {"rl": "binary", "grpo": "binary", "combine": "combined", "sdft": "topk"}
 """Other names of learning methods."""
 
 

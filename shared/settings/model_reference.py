@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.hooks import is_hook
@@ -37,7 +38,8 @@ class ModelReference(msgspec.Struct, frozen=True):
         """The name for people and for the journal."""
         if self.kind in ("engine", "reward-model"):
             named = find_named(self.name) if self.name else None
-            return f"{self.kind}:{named.name if named is not None else self.name or self.url}"
+            name = named.name if named is not None else self.name or without_secret(self.url)
+            return f"{self.kind}:{name}"
         return self.name or self.kind
 
     def at(self, *, name: str = "", url: str = "") -> str:

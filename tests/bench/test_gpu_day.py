@@ -84,6 +84,16 @@ def test_each_command_of_a_step_runs_and_one_that_fails_is_named(tmp_path: Path)
     assert "failed with exit code 3" in last and "--method binary" in last
 
 
+def test_a_result_of_an_earlier_run_is_not_left_for_one_that_fails(tmp_path: Path) -> None:
+    folders = {"OUT": str(tmp_path / "out"), "MODELS": str(tmp_path / "models")}
+    (tmp_path / "out").mkdir()
+    for name in ("4-binary", "4-rehearse", "2-256"):
+        (tmp_path / "out" / f"{name}.json").write_text("{}")
+    choosy = program(tmp_path / "python", 'case "$*" in *bench*) exit 3 ;; esac')
+    assert executed("--device", "cpu", "4", PYTHON=choosy, **folders).returncode == 1
+    assert [path.name for path in (tmp_path / "out").glob("*.json")] == ["2-256.json"], "of another step"
+
+
 def test_the_wheels_are_pinned_and_complete_by_a_stand_in_for_pip(tmp_path: Path) -> None:
     for name in (SCRIPT, "constraints.txt", "tests/rigs/megatron_cpu/requirements.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

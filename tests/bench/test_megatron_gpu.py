@@ -69,6 +69,12 @@ def test_bfloat16_is_near_and_past_a_limit_the_program_fails(
     assert len(failed) == 1 and "gradients" in failed[0]
 
 
+def test_an_unknown_case_is_refused_before_anything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        measured(capsys, "--cases", "LoRA;LoRa, recompute")
+    assert "no case LoRa, recompute: choose from LoRA; LoRA, recompute" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("reserved", "passed"), [(0.9, True), (1.1, True), (0.8, False), (1.2, False)])
 def test_memory_is_compared_with_the_estimate(reserved: float, passed: bool) -> None:
     (check,) = megatron_gpu.memory_checks("LoRA", figures(reserved_bytes=int(reserved * PLANNED)), CUDA)

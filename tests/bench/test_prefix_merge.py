@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
-from bench import prefix_merge
+from bench import gpu_page, prefix_merge
 from bench.trainer_watch import StepWatch
+from openclaw_rl.trainer_local.prefix import branch_attention
+from tests.trainer_local.prefix.test_branch_attention import dense
 
 
 def measured(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
@@ -31,6 +35,8 @@ def test_fewer_tokens_give_the_same_gradients(capsys: pytest.CaptureFixture[str]
             assert figures["largest_gradient"] > 0
             assert figures["max_grad_diff"] <= 1e-4 * figures["largest_gradient"]
             assert figures["relative_grad_diff"] <= 1e-4
+            assert figures["branches"] == ("copies" if kind == "turns" else "no branches")
+    assert result["flex_failure"] == ""
     assert result["turns"]["6"]["ratio"] < result["turns"]["2"]["ratio"]
 
 
@@ -68,3 +74,31 @@ def test_gradients_that_differ_by_more_than_the_limit_fail(
     monkeypatch.setattr(prefix_merge, "LIMIT", 0.0)
     result = measured(capsys, "--turns", "2", code=1)
     assert not all(check["passed"] for check in result["checks"])
+
+
+def test_a_result_says_by_which_attention_branches_ran(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branch_attention, "usable", lambda *_: True)
+    monkeypatch.setattr(branch_attention, "attention", dense)
+    result = measured(capsys, "--turns", "2")
+    assert result["turns"]["2"]["branches"] == "FlexAttention"
+
+    def broken(*_: Any) -> torch.Tensor:
+        raise TorchDynamoException("no compiler")
+
+    monkeypatch.setattr(branch_attention, "usable", cache(lambda *_: True))
+    monkeypatch.setattr(branch_attention, "attention", broken)
+    monkeypatch.setattr(branch_attention.FlexFailure, "reason", "")
+    result = measured(capsys, "--turns", "2")
+    assert result["turns"]["2"]["branches"] == "copies"
+    assert result["flex_failure"] == "TorchDynamoException: no compiler"
+
+
+def test_the_page_says_by_which_attention_branches_ran() -> None:
+    figures = {"tokens_per_turn": 3, "tokens_merged": 2, "error_merged": 0.1, "error_per_turn": 0.1}
+    fields = {"trainer": "megatron", "size": "small", "method": "binary"}
+    [[*_, recorded], [*_, unknown]] = gpu_page._shared(
+        "", {**fields, "turns": {"2": {**figures, "branches": "FlexAttention"}, "3": figures}}
+    )
+    assert (recorded, unknown) == ("FlexAttention", "not recorded")

@@ -17,6 +17,7 @@ from openclaw_rl.shared.settings.settings import Settings
     ("changes", "words"),
     [
         ({"teacher": "ema"}, "teacher = base"),
+        ({"method": "sdpo"}, "teacher = base or teacher = live"),
         ({"teacher_temperature": 2.0}, "teacher_temperature = 2"),
         ({"custom_loss": "./loss.py"}, "custom_loss"),
     ],
@@ -30,8 +31,9 @@ def test_a_setting_that_cannot_be_trained_there_ends_the_start(changes: dict[str
 
 
 def test_methods_that_can_be_trained_there_are_left_alone() -> None:
-    for method in ("binary", "opd", "combined", "rehearse", "topk", "topk-select"):
+    for method in ("binary", "opd", "combined", "rehearse", "topk", "topk-select", "follow-up"):
         assert impossible(Settings(backend="tinker", method=method)) == ""
+    assert impossible(Settings(backend="tinker", method="sdpo", teacher="live")) == ""
 
 
 @pytest.mark.parametrize(("rank", "neighbours"), [(24, "16 or 32"), (3, "2 or 4"), (100, "64 or 128")])

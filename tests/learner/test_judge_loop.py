@@ -142,6 +142,18 @@ async def test_feedback_without_words_takes_the_hint_from_the_next_message(untra
     assert (sample.reward, sample.explicit, sample.hint) == (-1.0, True, "no lists please.")
 
 
+async def test_a_message_that_comes_after_a_judged_thumb_gives_the_hint_too(untrained: Worlds) -> None:
+    world = untrained()
+    made = await world.says(1, "")
+    await world.journal.add_feedback(feedback(made, -1.0))
+    await world.judge.once()
+    assert (await only_sample(world)).hint is None
+    await world.journal.settle(NextState(turn_id=made.turn_id, role="user", text="no lists please"))
+    await world.judge.once()
+    sample = await only_sample(world)
+    assert (sample.reward, sample.explicit, sample.hint) == (-1.0, True, "no lists please.")
+
+
 @pytest.mark.parametrize(
     ("score", "text", "reward", "hint"),
     [

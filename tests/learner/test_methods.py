@@ -26,11 +26,11 @@ def test_every_method_that_can_be_named_is_there_with_its_defaults() -> None:
 @pytest.mark.parametrize(
     ("changes", "teaches"),
     [
-        ({"hint": "no bold", "reward": -1.0}, {"rehearse", "binary", "opd", "combined", "topk", "topk-select"}),
+        ({"hint": "no bold", "reward": -1.0}, set(METHODS)),
         ({"reward": -1.0}, {"binary", "combined", "topk-select"}),
-        ({"reward": 1.0, "explicit": True}, set(METHODS)),
-        ({"hint": "no bold", "reward": 0.0}, {"rehearse", "opd", "combined", "topk", "topk-select"}),
-        ({"hint": "no bold", "reward": -1.0, "no_ratio": "greedy"}, {"rehearse", "topk", "topk-select"}),
+        ({"reward": 1.0, "explicit": True}, set(METHODS) - {"sdpo", "follow-up"}),
+        ({"hint": "no bold", "reward": 0.0}, set(METHODS) - {"binary"}),
+        ({"hint": "no bold", "reward": -1.0, "no_ratio": "greedy"}, {"rehearse", "topk", "topk-select", "sdpo"}),
         ({"reward": 0.0, "advantage": 0.4}, {"binary", "combined", "topk-select"}),
         ({"reward": -1.0, "advantage": 0.0}, set()),
     ],
@@ -42,7 +42,7 @@ def test_samples_teach_under_their_methods(changes: dict[str, Any], teaches: set
 def test_an_advantage_per_token_is_lost_without_a_ratio_and_that_is_said() -> None:
     without = sample(no_ratio="decoded greedily", hint="no bold", reward=-1.0)
     reasons = {name: method(name).cannot_use(without) for name in METHODS}
-    assert {name for name, words in reasons.items() if words} == {"binary", "opd", "combined"}
+    assert {name for name, words in reasons.items() if words} == {"binary", "opd", "combined", "follow-up"}
     assert "decoded greedily" in reasons["opd"] and "opd" in reasons["opd"]
 
 
@@ -55,7 +55,24 @@ def test_recipes_hold_the_terms_of_their_method() -> None:
         "combined": ("token", "all", 1.0, 0.0),
         "topk": ("topk", "explicit", 1.0, 0.0),
         "topk-select": ("select", "all", 1.0, 0.0),
+        "sdpo": ("topk", "none", 1.0, 0.0),
+        "follow-up": ("token", "none", 1.0, 0.0),
     }
+    assert [name for name, one in terms.items() if one.ratio_weighted] == ["sdpo"]
+    assert [name for name, one in terms.items() if one.divergence == "jensen-shannon"] == ["sdpo"]
+    assert [name for name, one in terms.items() if one.aggregation == "token"] == ["rehearse", "sdpo"]
+
+
+def test_the_newest_methods_have_their_published_numbers_and_a_judge_that_costs_nothing() -> None:
+    sdpo, said = (Settings(method=name, lora=False) for name in ("sdpo", "follow-up"))
+    learning = sdpo.learning
+    assert (learning.topk, learning.topk_from, learning.ratio_cap) == (100, "student", 2.0)
+    assert (learning.teacher, round(1 - learning.ema_decay, 4)) == ("ema", 0.05)
+    assert (learning.epochs, learning.batch_size, learning.early_stop) == (1, 32, 0.0)
+    assert (learning.learning_rate, learning.lr_warmup_steps, learning.weight_decay) == (1e-5, 10, 0.01)
+    assert (said.learning.teacher, said.learning.advantage_clip, said.judge.model) == ("live", 2.0, "rules")
+    assert (said.learning.learning_rate, said.learning.weight_decay) == (5e-6, 0.0)
+    assert not METHODS["follow-up"].needs_verdict and METHODS["sdpo"].needs_verdict
 
 
 OWN = """

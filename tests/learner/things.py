@@ -10,8 +10,8 @@ from openclaw_rl.shared.records import Sampling, Timings, Turn, VersionSpan
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 
-def turn(number: int, *, question: str = "How much is 7 and 5?", answer: str = "It is 12.", **changes: Any) -> Turn:
-    """A complete main turn; `number` makes ids and times."""
+def turn(number: int, *, question: str = "How much is 7 and 5?", answer: Any = "It is 12.", **changes: Any) -> Turn:
+    """A complete main turn; `number` makes ids and times, `answer` is a text or a whole message."""
     fields: dict[str, Any] = {
         "turn_id": f"turn_{number:032x}",
         "session_id": "session-1",
@@ -20,7 +20,7 @@ def turn(number: int, *, question: str = "How much is 7 and 5?", answer: str = "
         "kind": "main",
         "kind_reason": "default",
         "messages": [{"role": "user", "content": question}],
-        "answer": {"role": "assistant", "content": answer},
+        "answer": answer if isinstance(answer, dict) else {"role": "assistant", "content": answer},
         "prompt_ids": [5, 6, 7, 8 + number % 30],
         "response_ids": [9, 10, 11],
         "logprobs": [-0.5, -0.25, -1.0],

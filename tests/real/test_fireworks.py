@@ -61,7 +61,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServer]:
-    with run_tinker_server(policy, tmp_path_factory.mktemp("fireworks"), shim=False, adapters=48) as running:
+    with run_tinker_server(policy, tmp_path_factory.mktemp("fireworks"), shim=False, adapters=72) as running:
         yield running
 
 

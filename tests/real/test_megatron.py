@@ -25,8 +25,8 @@ pytestmark = [
 SUITES = {
     ("test_megatron_trainer.py", 1): 36,
     ("test_megatron_trainer.py", 2): 72,
-    ("test_megatron_equality.py", 1): 22,
-    ("test_megatron_equality.py", 2): 41,
+    ("test_megatron_equality.py", 1): 25,
+    ("test_megatron_equality.py", 2): 47,
     ("test_megatron_experts.py", 1): 6,
     ("test_megatron_experts.py", 2): 9,
     ("test_megatron_memory.py", 1): 2,

@@ -216,6 +216,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "binary": {"distillation": "none", "rewards": "all", "kl_base": 0.2, "entropy": 0.05},
     "live-teacher-hints-by-token": {"teacher": "live", "hint_selection": "overlap-token"},
     "moving-average-teacher": {"teacher": "ema", "ema_decay": 0.5, "teacher_temperature": 1.3},
+    "sdpo": {
+        **{"distillation": "topk", "topk": 7, "topk_from": "student", "teacher": "ema", "ema_decay": 0.5},
+        **{"divergence": "jensen-shannon", "ratio_weighted": True, "rewards": "none"},
+    },
+    "follow-up": {"distillation": "token", "rewards": "none", "teacher": "live", "advantage_clip": 0.2},
+    "nothing-left-to-learn": {"early_stop": 1e6, "rewards": "none"},
 }
 
 

@@ -5,6 +5,7 @@ version, and is started again without a request lost.
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from openclaw_rl.shared.engine.http_client import authorization, without_secret
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion, Turn
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
@@ -74,6 +76,19 @@ def check(turn: Turn, reference: Reference) -> None:
 
 def test_the_live_version_serves_from_the_start(served: Served, data: Path, reference: Reference) -> None:
     check(turn_of(data, chat(served)), reference)
+
+
+def test_other_programs_and_users_of_the_machine_get_nothing_from_it(served: Served, data: Path) -> None:
+    secret = (data / "engine_secret").read_text().strip()
+    url = json.loads((data / "run" / "engine.json").read_text())["url"]
+    assert url.startswith(f"http://bearer:{secret}@127.0.0.1:")
+    sent = {"text": "1 + 1 =", "sampling_params": {"max_new_tokens": 1}}
+    for known, status in ({}, 401), ({"authorization": "Bearer other"}, 401), (authorization(url), 200):
+        with httpx.Client(base_url=without_secret(url), headers=known, timeout=60) as client:
+            assert client.post("/generate", json=sent).status_code == status
+            assert client.get("/model_info").status_code == status
+            assert client.get("/health").status_code == 200
+    assert not [process for process in served.children() if secret in " ".join(process.cmdline())]
 
 
 def test_requests_wait_while_sglang_is_started_again(served: Served, data: Path, reference: Reference) -> None:

@@ -44,7 +44,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServer]:
     shim = not os.environ.get("TINKER_OLD_CLIENT")
-    with run_tinker_server(policy, tmp_path_factory.mktemp("tinker"), shim=shim, adapters=96) as running:
+    with run_tinker_server(policy, tmp_path_factory.mktemp("tinker"), shim=shim, adapters=128) as running:
         yield running
 
 

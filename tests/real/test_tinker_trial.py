@@ -54,7 +54,7 @@ def test_a_server_is_tried_and_what_it_lacks_is_in_the_table(
         "praise made the answer likelier",
         "it continues where it was",
         "what is published is what was trained",
-        "take binary, opd or combined",
+        "take binary, opd, combined or follow-up",
     ):
         assert wanted in consequences, tried.stdout + tried.stderr
     assert {asked for asked, row in rows.items() if row["trouble"]} == {

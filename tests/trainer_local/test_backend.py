@@ -115,7 +115,9 @@ def test_a_user_reads_what_an_adapter_does_not_reach(tmp_path: Path) -> None:
         return caveats(on_gpus(folders[number], **changes))
 
     experts = {"model_type": "qwen3_5_moe", "text_config": {"num_experts": 128}}
-    kinds = (QWEN3, {"model_type": "gpt_oss", "num_local_experts": 32}, experts)
+    other = {"model_type": "ernie4_5_moe", "moe_num_experts": 64}
+    dense = {"model_type": "hunyuan_v1_dense", "num_experts": 1, "n_routed_experts": None}
+    kinds = (QWEN3, {"model_type": "gpt_oss", "num_local_experts": 32}, experts, other, dense)
     folders = [model(tmp_path / str(number), **kind) for number, kind in enumerate(kinds)]
     assert said(0) == said(0, lora_targets="q_proj,v_proj") == said(2, lora=False) == []
     (untrained,) = said(1)
@@ -123,6 +125,7 @@ def test_a_user_reads_what_an_adapter_does_not_reach(tmp_path: Path) -> None:
     (untrained_too, merged) = said(2)
     assert untrained_too == untrained and "merged into the weights" in merged and "1/512" in merged
     assert said(2, backend="embedded") == [untrained]
+    assert said(3, backend="embedded") == [untrained] and said(4, backend="embedded") == []
 
 
 def test_a_change_of_a_weight_below_half_a_step_of_bfloat16_is_lost() -> None:

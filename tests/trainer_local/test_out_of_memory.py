@@ -126,6 +126,22 @@ def test_only_failed_allocations_are_out_of_memory() -> None:
     assert is_out_of_memory(wrapped) and not is_out_of_memory(RuntimeError("shapes do not fit"))
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+        "CUDA driver error: out of memory",
+        "Triton Error [CUDA]: out of memory",
+        "NCCL Error 1: unhandled cuda error\nLast error:\nCuda failure 2 'out of memory'",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory: you tried to allocate",
+    ],
+)
+def test_allocations_that_fail_outside_of_torchs_allocator_are_out_of_memory(message: str) -> None:
+    assert is_out_of_memory(RuntimeError(message)) and not is_out_of_memory(ValueError(message))
+
+
 def test_limits_are_handed_to_the_next_process_once(policy: Path, tmp_path: Path) -> None:
     chosen = settings(policy, data=tmp_path)
     limit = MemoryLimit(failed={"sample_1": 40}, recomputed=2, layers=2)

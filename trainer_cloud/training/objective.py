@@ -308,6 +308,8 @@ class CloudObjective:
         for term in sorted(terms - POLICY):
             if term == "distill":
                 values = self._distillation(leaf[:, 1:first], target, self._old[index][:, : first - 1])
+                if self._recipe.ratio_weighted:
+                    values = values * self._batch.ratio_weights(leaf[:, 0], [self._samples[index]])
             elif term == "imitate":
                 values = (
                     -leaf[:, 0] if alone else _bounded_forward_kl(target.taught, losses.with_tail(leaf[:, 1:first]))

@@ -41,7 +41,8 @@ def unsupported(recipe: Recipe, top_logprobs: int | None = None) -> str:
         return ""
     if recipe.distillation in _NEED_TOP_LOGPROBS:
         return (
-            f"method {recipe.method} ({recipe.distillation}) {no_top_logprobs()}: take method = binary, opd or combined"
+            f"method {recipe.method} ({recipe.distillation}) {no_top_logprobs()}: take method = binary, opd, combined "
+            "or follow-up"
         )
     if _sharpened(recipe):
         return f"teacher_temperature = {recipe.teacher_temperature:g} {no_top_logprobs()}: take 1"

@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, DynamicCache, PreTrainedModel
@@ -81,30 +82,38 @@ class Runner:
             spans.append(PackedSpan(part.row, starts[index], len(ids)))
         keep = [start + index for start, part in zip(starts, parts, strict=True) for index in part.keep]
         chosen = torch.tensor(keep, device=device, dtype=torch.long)
-        options = {"logits_to_keep": chosen} if self._keeps_logits else {}
         attention.begin(spans, device)
         output = model(
             input_ids=torch.tensor([ids], device=device),
             position_ids=torch.tensor([positions], device=device),
             use_cache=False,
-            **options,
+            **self._only(chosen),
         )
         attention.finish()
-        logits: torch.Tensor = output.logits[0] if self._keeps_logits else output.logits[0, chosen]
-        return logits.float()
+        return self._chosen(output, chosen)
 
     def _forward_lone(self, model: PreTrainedModel, part: RowInput) -> torch.Tensor:
         assert isinstance(part.row, LoneRow)
         device = model.device
         length = part.row.length
+        chosen = torch.tensor(list(part.keep), device=device, dtype=torch.long)
         output = model(
             input_ids=torch.tensor([list(part.ids)], device=device),
             position_ids=torch.arange(length, length + len(part.ids), device=device)[None],
             past_key_values=part.row.cache,
             use_cache=True,
+            **self._only(chosen),
         )
         part.row.length += len(part.ids)
-        logits: torch.Tensor = output.logits[0, torch.tensor(list(part.keep), device=device, dtype=torch.long)]
+        return self._chosen(output, chosen)
+
+    def _only(self, chosen: torch.Tensor) -> dict[str, Any]:
+        """The argument by which a model makes logits at the `chosen` places alone; empty where it makes all."""
+        return {"logits_to_keep": chosen} if self._keeps_logits else {}
+
+    def _chosen(self, output: Any, chosen: torch.Tensor) -> torch.Tensor:
+        """The logits at the `chosen` places, in single precision."""
+        logits: torch.Tensor = output.logits[0] if self._keeps_logits else output.logits[0, chosen]
         return logits.float()
 
     def _can_pack(self, model: PreTrainedModel) -> bool:

@@ -22,7 +22,7 @@ from openclaw_rl.trainer_local.prefix.attention import Layer, PrefixAttention, a
 from openclaw_rl.trainer_local.prefix.capability import Sharing
 from openclaw_rl.trainer_local.prefix.tree import Packed, passes, prefix_tree
 from openclaw_rl.trainer_local.training.attention_kernels import attention_kernels
-from openclaw_rl.trainer_local.training.batching import Row, cheap_chunks, chunks
+from openclaw_rl.trainer_local.training.batching import PASS_TOKENS, Row, chunks
 from openclaw_rl.trainer_local.training.memory_limit import naming_pass
 from openclaw_rl.trainer_local.training.slices import AnswerStates, UseAnswers
 
@@ -53,10 +53,11 @@ def run_rows(
     that it gives to their hidden states go back through the model and add up in the parameters.
     """
     alone, tree = _plan(rows, micro_batch_tokens, share)
+    budget = micro_batch_tokens if share > Sharing.ALONE else 1
     # Where nothing can be packed, more passes have less padding.
-    cut = chunks if share == Sharing.TREES else cheap_chunks
+    most_padding = sys.maxsize if share == Sharing.TREES else PASS_TOKENS
     with torch.set_grad_enabled(backward), attention_kernels(next(model.parameters()).device):
-        for chunk in cut([packed.tokens for packed in alone], micro_batch_tokens if share > Sharing.ALONE else 1):
+        for chunk in chunks([packed.tokens for packed in alone], budget, most_padding):
             sequences = [alone[index] for index in chunk]
             longest = max(packed.tokens for packed in sequences)
             mine = [rows[row] for packed in sequences for row in packed.answers]

@@ -24,7 +24,7 @@ from openclaw_rl.shared.records import Sample
 from openclaw_rl.trainer_local.models.forward import forward_answers, padded, run_rows
 from openclaw_rl.trainer_local.models.pixels import Pixels
 from openclaw_rl.trainer_local.prefix.capability import Sharing
-from openclaw_rl.trainer_local.training.batching import Row, cheap_chunks, images_under
+from openclaw_rl.trainer_local.training.batching import PASS_TOKENS, Row, chunks, images_under
 from openclaw_rl.trainer_local.training.memory_limit import naming_pass
 from openclaw_rl.trainer_local.training.slices import UseAnswers
 
@@ -146,7 +146,7 @@ def run_all_rows(
     if sight is None:
         raise TrainerError(f"{type(model).__name__} takes text only, and a prompt holds images")
     with torch.set_grad_enabled(backward):
-        for run in cheap_chunks([rows[index].length for index in seeing], micro_batch_tokens):
+        for run in chunks([rows[index].length for index in seeing], micro_batch_tokens, PASS_TOKENS):
             chunk = [seeing[index] for index in run]
             mine = [rows[index] for index in chunk]
             with naming_pass(mine, len(chunk) * max(line.length for line in mine), divisible=len(chunk) > 1):

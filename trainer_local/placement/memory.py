@@ -31,7 +31,7 @@ PER_HEAD = 8.0  # bytes saved for each token and query head by normalization and
 # Peak copies of the logits `[N, V]` in single precision while a loss over whole distributions, or over sampled tokens,
 # is differentiated: 5 and 3, counted with torch's profiler over `shared.objective.losses` on a CPU, and one to spare.
 LOGIT_COPIES = {"distributions": 6.0, "sampled": 4.0}
-SAMPLED = frozenset(["binary", "opd", "combined", "topk-select"])  # methods of the second kind
+SAMPLED = frozenset(["binary", "opd", "combined", "topk-select", "follow-up"])  # methods of the second kind
 
 # Bytes of a number in a projection by SGLang's `--quantization`, scales included. Embeddings, norms and the output head
 # stay in bfloat16, as does everything under any other method.

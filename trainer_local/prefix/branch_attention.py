@@ -114,7 +114,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale:
 @cache
 def usable(device: torch.device, dtype: torch.dtype, heads: int, groups: int, width: int) -> bool:
     """True if FlexAttention can be used for such queries and keys; tried on the first call."""
-    if device.type != "cuda" or torch._dynamo.config.disable or dtype not in TOLERANCES or FlexFailure.known:
+    if device.type != "cuda" or torch._dynamo.config.disable or dtype not in TOLERANCES or FlexFailure.reason:
         return False
     try:
         difference = _in_time(partial(_trial, device, dtype, heads, groups, width))
@@ -159,17 +159,16 @@ def _in_time(trial: Callable[[], float]) -> float:
 class FlexFailure:
     """A failure of FlexAttention, after which this process does not use it."""
 
-    known = False
+    reason = ""
+    """The kind of the error and its first line; "" while nothing failed."""
 
 
 def _give_up(error: Exception) -> None:
-    if not FlexFailure.known:
+    if not FlexFailure.reason:
+        FlexFailure.reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
         log.warning(
-            "FlexAttention cannot be used, so shared prefixes are copied for each branch: %s: %s",
-            type(error).__name__,
-            next(iter(str(error).splitlines()), ""),
+            "FlexAttention cannot be used, so shared prefixes are copied for each branch: %s", FlexFailure.reason
         )
-    FlexFailure.known = True
     usable.cache_clear()
 
 

@@ -15,6 +15,11 @@ _CLIENTS = ("docker", "podman", "nerdctl")
 _GPUS = "{gpus}"
 
 
+def is_container(program: Sequence[str]) -> bool:
+    """True if a command starts a container, which does not see our files."""
+    return bool(_clients(program)) and "run" in program
+
+
 def removal(program: Sequence[str], name: str) -> list[str]:
     """The command that ends the container `name` of the command `program`; empty where that starts none by a name."""
     if "run" not in program or not any(NAME in word for word in program):
@@ -40,9 +45,9 @@ def faults(program: Sequence[str], gpus: int) -> Iterator[tuple[bool, str]]:
     """The faults of a command that starts a container whose server has `gpus` GPUs: whether each keeps it from
     starting, and its description. None for commands that start no container.
     """
-    clients = [word for word in program if Path(word).name in _CLIENTS]
-    if not clients or "run" not in program:
+    if not is_container(program):
         return
+    clients = _clients(program)
     if gpus > 1 and Path(clients[0]).name == "docker" and (wrong := _unquoted(program)):
         yield (
             True,
@@ -72,3 +77,7 @@ def _unquoted(program: Sequence[str]) -> str:
         if _GPUS in value and "device=0,1" not in fields:
             return f"--gpus {value}"
     return ""
+
+
+def _clients(program: Sequence[str]) -> list[str]:
+    return [word for word in program if Path(word).name in _CLIENTS]

@@ -26,8 +26,11 @@ import msgspec
 from openclaw_rl.shared.child_process import end_child, kill_child, start_child
 from openclaw_rl.shared.engine.answers import BROKEN, version_number
 from openclaw_rl.shared.engine.endpoint import EngineEndpoint
+from openclaw_rl.shared.engine.http_client import BEARER, without_secret
 from openclaw_rl.shared.engine.server import live_version
+from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.errors import ConfigError, EngineError
+from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
 from openclaw_rl.shared.process import claim_port, die_with_parent
 from openclaw_rl.trainer_local.placement.memory import fraction_at
@@ -63,11 +66,13 @@ class Program:
         *,
         server: bool,
         removal: Sequence[str] = (),
+        key: str = "",
     ) -> None:
         self.name = name
         self._line = line
         self._variables = variables
         self._removal = removal
+        self._key = key
         self._http = EngineEndpoint(url, 0.0) if server else None
         self.url = url
         self.started = 0.0
@@ -78,7 +83,8 @@ class Program:
         """
         await self._remove()  # what a controller that was killed has left
         line = await asyncio.to_thread(self._line)  # which may ask the driver
-        log.info("starting %s: %s", self.name, shlex.join(line))
+        shown = shlex.join(line)
+        log.info("starting %s: %s", self.name, shown.replace(self._key, "(key)") if self._key else shown)
         self.started = time.monotonic()
         process = await start_child(*line, environment=self._variables)
         watch = asyncio.create_task(self._watch(process))
@@ -147,17 +153,24 @@ class Program:
 
 
 class Fleet:
-    """The servers of `plan` and their router, running; `live` is the version that they begin with."""
+    """The servers of `plan` and their router, running; `live` is the version that they begin with. They answer only who
+    knows the `key`, if there is one.
+    """
 
-    def __init__(self, plan: FleetPlan, store: VersionStore, live: tuple[int, str] | None) -> None:
+    def __init__(self, plan: FleetPlan, store: VersionStore, live: tuple[int, str] | None, key: str = "") -> None:
         self._plan = plan
         self._store = store
         self._live = live
         self._several = len(plan.gpus) > 1
         ports = [claim_port(plan.host, 0, setting="engine_port") for _ in plan.gpus] if self._several else [plan.port]
         host = socket.gethostname() if plan.host in ("0.0.0.0", "::") else plan.host
-        host = f"[{host}]" if ":" in host else host
+        host = f"{BEARER}:{key}@" * bool(key) + (f"[{host}]" if ":" in host else host)
         self.url = f"http://{host}:{plan.port}"
+        on_line = ["--api-key", key] if key else []
+        self._key = on_line
+        if key and plan.key_file:
+            write_json(Path(plan.key_file), {"api-key": key}, mode=0o600)  # which YAML contains
+            self._key = ["--config", plan.key_file]
         self._servers = [
             Program(
                 f"server {place}",
@@ -166,15 +179,16 @@ class Fleet:
                 f"http://{host}:{port}",
                 server=True,
                 removal=removal(plan.program, f"{plan.name}-{place}"),
+                key=key,
             )
             for place, (port, gpus) in enumerate(zip(ports, plan.gpus, strict=True))
         ]
         self._programs = list(self._servers)
         if self._several:
-            urls = [server.url for server in self._servers]
+            urls = [without_secret(server.url) for server in self._servers]
             name = f"{plan.name}-router"
             program = named(plan.router, name)
-            line = router_line(program, gpus=plan.gpus[0], host=plan.host, port=plan.port, servers=urls)
+            line = router_line(program, gpus=plan.gpus[0], host=plan.host, port=plan.port, servers=urls, key=on_line)
             router = Program(
                 "router",
                 lambda: line,
@@ -182,6 +196,7 @@ class Fleet:
                 self.url,
                 server=False,
                 removal=removal(plan.router, name),
+                key=key,
             )
             self._programs.append(router)
 
@@ -222,6 +237,7 @@ class Fleet:
             live=self._live,
             adapters=plan.adapters,
             memory_fraction=fraction(gpus, *memory),
+            key=self._key,
         )
 
 
@@ -248,7 +264,7 @@ async def run(flags: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT, or until the only server ends; the exit code."""
     plan = msgspec.json.decode(flags.plan, type=FleetPlan)
     store = VersionStore(flags.base, Path(flags.checkpoints) if flags.checkpoints else None, flags.max_versions)
-    fleet = Fleet(plan, store, live_version(flags.live))
+    fleet = Fleet(plan, store, live_version(flags.live), os.environ.get(SECRET, ""))
     stop = asyncio.Event()
     owner = Owner(fleet.url, store, may_import_torch=True)
     async with listening(owner, Path(flags.card) if flags.card else None):

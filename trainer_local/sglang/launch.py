@@ -31,7 +31,7 @@ from openclaw_rl.trainer_local.backend import (
 )
 from openclaw_rl.trainer_local.models.folder import quantization
 from openclaw_rl.trainer_local.placement.place import current_placement
-from openclaw_rl.trainer_local.sglang.container import with_variables
+from openclaw_rl.trainer_local.sglang.container import is_container, with_variables
 from openclaw_rl.trainer_local.sglang.owner_client import card_path
 from openclaw_rl.trainer_local.sglang.versions import adapter_name, weights_label
 
@@ -42,7 +42,8 @@ _SERVER, _ROUTER = "sglang.launch_server", "sglang_router.launch_router"
 
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The programs to run. `memory`: `--mem-fraction-static` of each server, and the bytes that it stands for. `name`
-    begins the names of their containers, and `variables` are set in their environment.
+    begins the names of their containers, and `variables` are set in their environment. `key_file`: the file to give
+    SGLang its key in, "" to write it into the command line (a container does not see our files).
     """
 
     host: str = "127.0.0.1"
@@ -55,6 +56,7 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     gpus: list[list[str]]
     memory: list[tuple[float, int]] = []
     adapters: bool = False
+    key_file: str = ""
 
 
 def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
@@ -65,10 +67,16 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     """
     servers = servers or current_placement(settings).servers
     gpus = serving(servers)
+    card = card_path(settings.serve.data / "run", engine_address(settings))
+    given = shlex.split(settings.gpu.sglang_args)
+    if any(word.partition("=")[0] == "--api-key" for word in given):
+        raise ConfigError("sglang_args has --api-key: leave it out, serve gives SGLang a key of its own")
+    started = program(settings)
+    sees_files = not is_container(started) and "--config" not in given
     plan = FleetPlan(
         host=settings.engine.host,
         port=settings.engine.port,
-        program=program(settings),
+        program=started,
         name=container_name(settings, servers),
         variables=variables(settings),
         arguments=arguments(settings, servers),
@@ -76,13 +84,14 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
         gpus=gpus,
         memory=[(server.memory_fraction, server.static_bytes) for server in servers],
         adapters=not serves_full_weights(settings),
+        key_file=str(card.with_suffix(".yaml")) if sees_files else "",
     )
     return [
         *(sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller"),
         *("--plan", msgspec.json.encode(plan).decode(), "--log-level", settings.serve.log_level),
         *("--base", settings.engine.model, "--checkpoints", str(settings.checkpoints_path)),
         *("--max-versions", str(settings.engine.max_versions)),
-        *("--card", str(card_path(settings.serve.data / "run", engine_address(settings)))),
+        *("--card", str(card)),
     ]
 
 
@@ -190,11 +199,13 @@ def server_line(
     live: tuple[int, str] | None = None,
     adapters: bool = False,
     memory_fraction: float = 0.0,
+    key: Sequence[str] = (),
 ) -> list[str]:
-    """The command line of one server on `gpus`, `live` being the number and folder of the live version. Of several
-    arguments of one name SGLang takes the last: what a person gave goes before `memory_fraction`.
+    """The command line of one server on `gpus`, `live` being the number and folder of the live version, `key` the
+    arguments with its key. Of several arguments of one name SGLang takes the last: what a person gave goes before
+    `memory_fraction`.
     """
-    own = ["--host", host, "--port", str(port)]
+    own = ["--host", host, "--port", str(port), *key]
     if len(gpus) > 1:
         own += ["--tp-size", str(len(gpus))]
     given = [*(["--mem-fraction-static", f"{memory_fraction:g}"] if memory_fraction else []), *arguments]
@@ -211,12 +222,18 @@ def server_line(
 
 
 def router_line(
-    program: Sequence[str], *, gpus: Sequence[str], host: str, port: int, servers: Sequence[str]
+    program: Sequence[str],
+    *,
+    gpus: Sequence[str],
+    host: str,
+    port: int,
+    servers: Sequence[str],
+    key: Sequence[str] = (),
 ) -> list[str]:
     """The command line of the router before `servers` (URLs). It uses no GPU; `gpus` are for its container, whose line
-    is that of a server.
+    is that of a server. It asks for the `key` itself, and passes it on.
     """
-    own = ["--host", host, "--port", str(port), "--worker-urls", *servers, "--policy", "cache_aware"]
+    own = ["--host", host, "--port", str(port), "--worker-urls", *servers, "--policy", "cache_aware", *key]
     return filled(program, own, ",".join(gpus))
 
 

@@ -1,7 +1,8 @@
 """The owner's HTTP API on loopback: `POST /load`, and `POST /lease` for what a client does itself while SGLang is
 paused: bring full weights, or use the memory. A lease that is not renewed, since its client was killed say, is undone.
 
-What is served needs no route: clients read it from SGLang (`versions.read_versions`), so chat does not depend on this.
+Only who can read the file that names the owner knows its secret. What is served needs no route: clients read it from
+SGLang (`versions.read_versions`), so chat does not depend on this.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -19,11 +21,13 @@ from typing import Any
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from openclaw_rl.shared.engine.server import Json
+from openclaw_rl.shared.engine.http_client import BEARER
+from openclaw_rl.shared.engine.server import EngineGuard, Json
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.files import write_json
 from openclaw_rl.trainer_local.sglang.owner import Owner
@@ -63,8 +67,8 @@ class Lease:
         return given
 
 
-def create_app(owner: Owner) -> Starlette:
-    """The API of `owner`."""
+def create_app(owner: Owner, secret: str) -> Starlette:
+    """The API of `owner`, for those that know the `secret`."""
     leases: dict[str, Lease] = {}
 
     async def load(raw: bytes) -> bool:
@@ -92,7 +96,8 @@ def create_app(owner: Owner) -> Starlette:
             raise
 
     return Starlette(
-        routes=[Route("/load", _route(load), methods=["POST"]), Route("/lease", _route(lease), methods=["POST"])]
+        middleware=[Middleware(EngineGuard, secret=secret)],
+        routes=[Route("/load", _route(load), methods=["POST"]), Route("/lease", _route(lease), methods=["POST"])],
     )
 
 
@@ -124,11 +129,12 @@ class _LoopbackServer(uvicorn.Server):
 async def listening(owner: Owner, card: Path | None) -> AsyncIterator[str]:
     """The API is reachable at the URL that the block gets; the file `card` names it meanwhile."""
     bound = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-    server = _LoopbackServer(uvicorn.Config(create_app(owner), log_level="warning", access_log=False))
+    secret = secrets.token_hex(16)
+    url = f"http://{BEARER}:{secret}@127.0.0.1:{bound.getsockname()[1]}"
+    server = _LoopbackServer(uvicorn.Config(create_app(owner, secret), log_level="warning", access_log=False))
     serving = asyncio.create_task(server.serve(sockets=[bound]))
     if card is not None:
-        write_json(card, {"url": url, "pid": os.getpid()})
+        write_json(card, {"url": url, "pid": os.getpid()}, mode=0o600)
     try:
         yield url
     finally:

@@ -18,6 +18,7 @@ import msgspec
 
 from openclaw_rl.shared.engine.client import LOAD_SECONDS
 from openclaw_rl.shared.engine.endpoint import EngineEndpoint, decode_or_none
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.files import read_json
 from openclaw_rl.shared.process import alive
@@ -99,14 +100,15 @@ class OwnerClient:
         status, raw = await self._endpoint.post(path, msgspec.json.encode(body), 2 * LOAD_SECONDS)
         answer = decode_or_none(raw, dict[str, Any]) or {}
         if status != 200:
-            unknown = f"the owner of SGLang at {self.url} answered {path} with status {status}"
+            unknown = f"the owner of SGLang at {self._endpoint.url} answered {path} with status {status}"
             raise EngineError(str(answer.get("message") or unknown), status=answer.get("status", status))
         return bool(answer["done"])
 
 
 def card_path(run: Path, url: str) -> Path:
     """The file in which the owner of the SGLang at `url` writes where it listens; `run` is the data folder's."""
-    return run / f"sglang-{re.sub(r'[^a-z0-9]+', '-', url.partition('://')[2].strip('/').lower())}.json"
+    place = without_secret(url).partition("://")[2].strip("/").lower()
+    return run / f"sglang-{re.sub(r'[^a-z0-9]+', '-', place)}.json"
 
 
 def owner_url(card: Path) -> str:

@@ -43,7 +43,7 @@ class Servers:
             listed = (await self.front.get("/workers")).get("workers") or []
             known = {server.url: server for server in self.all if server is not self.front}
             urls = sorted(str(one["url"]).rstrip("/") for one in listed)
-            found = [known.get(url) or EngineEndpoint(url, self.front.patience) for url in urls]
+            found = [known.get(url) or self.front.neighbour(url) for url in urls]
             if not found:
                 raise EngineError(f"the router at {self.front.url} has no SGLang server yet", status=503) from error
             replies = await asyncio.gather(*(one.get("/model_info") for one in found), return_exceptions=True)

@@ -5,6 +5,7 @@ A row is a prompt with the answer given to it. What rows share is the matter of 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,9 @@ from openclaw_rl.shared.messages.images import shown_again
 from openclaw_rl.shared.records import PromptImage, Sample
 
 PASS_TOKENS = 256
-"""Tokens that take as long as what a pass costs beyond its tokens. An estimate: no committed program measures it."""
+"""Tokens that take a GPU as long as what a pass costs beyond its tokens. An estimate: no committed program measures it.
+On a CPU a pass costs less.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,36 +63,16 @@ def images_under(sample: Sample, hinted_prompt: Sequence[int]) -> Sequence[Promp
         raise TrainerError(f"sample {sample.sample_id}: a hinted prompt cannot be trained on: {error}") from error
 
 
-def chunks(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def chunks(lengths: Sequence[int], budget: int, most_padding: int = sys.maxsize) -> list[list[int]]:
     """Indices of `lengths` in chunks whose padded tokens (members × longest) stay within `budget`, shortest first; one
-    alone may exceed it.
+    alone may exceed it. No member adds more than `most_padding` tokens to those before it.
     """
     found: list[list[int]] = []
-    for index in _shortest_first(lengths):
-        if found and lengths[index] * (len(found[-1]) + 1) <= budget:
+    for index in sorted(range(len(lengths)), key=lambda position: (lengths[position], position)):
+        members = len(found[-1]) if found else 0
+        grown = members * (lengths[index] - lengths[found[-1][-1]]) if found else 0
+        if members and lengths[index] * (members + 1) <= budget and grown <= most_padding:
             found[-1].append(index)
         else:
             found.append([index])
     return found
-
-
-def cheap_chunks(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """The same in the chunks that cost least, where a pass costs its padded tokens and `PASS_TOKENS` more."""
-    order = _shortest_first(lengths)
-    costs, begins = [0], [0]
-    for end in range(1, len(order) + 1):
-        longest = lengths[order[end - 1]]
-        fitting = range(max(0, end - max(1, budget // max(1, longest))), end)
-        begin = min(fitting, key=lambda start: (costs[start] + (end - start) * longest, start))
-        costs.append(costs[begin] + (end - begin) * longest + PASS_TOKENS)
-        begins.append(begin)
-    found: list[list[int]] = []
-    end = len(order)
-    while end:
-        found.append(order[begins[end] : end])
-        end = begins[end]
-    return found[::-1]
-
-
-def _shortest_first(lengths: Sequence[int]) -> list[int]:
-    return sorted(range(len(lengths)), key=lambda position: (lengths[position], position))

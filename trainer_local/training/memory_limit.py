@@ -30,8 +30,10 @@ FILE = ".out-of-memory.json"
 GROWTH = 4
 """In so many failures the layers that recompute grow from none to all."""
 
-_ALLOCATIONS = ("DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""Messages of torch (2.14) about failed allocations that have no type of their own."""
+_ALLOCATIONS = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
+"""In messages of torch (2.14), of CUDA's libraries and of Triton about failed allocations that have no type of their
+own: those that do not go through torch's allocator for CUDA.
+"""
 
 
 @dataclass

@@ -59,8 +59,7 @@ class LocalObjective:
 
     def _share(self, term: str, logits: Tensor, samples: Sequence[Sample], targets: Sequence[LocalTarget]) -> Tensor:
         if term in ("binary", "policy"):
-            temperatures = per_token([sample.temperature for sample in samples], samples, self._device)
-            logprobs = losses.sampled_logprobs(losses.log_softmax(logits, temperatures), self._ids(samples))
+            logprobs = self._sampled(logits, samples)
             taught = [None if target.sampled is None else target.sampled.to(self._device) for target in targets]
             return self._batch.policy_share(term, logprobs, samples, taught)[0]
         if term == "imitate":
@@ -69,12 +68,19 @@ class LocalObjective:
             values = self._custom_values(logits, samples, targets)
         elif term == "distill":
             values = self._distillation(losses.log_softmax(logits), targets)
+            if self._recipe.ratio_weighted:
+                values = values * self._batch.ratio_weights(self._sampled(logits.detach(), samples), samples)
         else:
             log_probs, base = losses.log_softmax(logits), None
             if term != "entropy":
                 log_probs, base = in_same_bins(log_probs, [_known(target.base) for target in targets])
             values = base_comparison(term, log_probs, base)
         return self._batch.share(term, values, samples)
+
+    def _sampled(self, logits: Tensor, samples: Sequence[Sample]) -> Tensor:
+        """The logprobs `[N]` of the sampled tokens at the temperature of the sampling."""
+        temperatures = per_token([_divisor(sample) for sample in samples], samples, self._device)
+        return losses.sampled_logprobs(losses.log_softmax(logits, temperatures), self._ids(samples))
 
     def _imitation(self, logits: Tensor, samples: Sequence[Sample], targets: Sequence[LocalTarget]) -> Tensor:
         """KL(teacher ‖ π) of answers that the teacher wrote; −log π of answers without a teacher."""

@@ -22,9 +22,11 @@ from openclaw_rl.shared.trainer import Recipe
 from openclaw_rl.trainer_local.training.batching import row_of
 from openclaw_rl.trainer_local.training.distributions import (
     Distribution,
+    Likeliest,
     in_same_bins,
     joined,
     kept,
+    likeliest,
     part_of_distribution,
 )
 from openclaw_rl.trainer_local.training.slices import Slice, gather_slices
@@ -58,6 +60,7 @@ class StepDistances:
         number: int,
     ) -> None:
         self._learning = learning
+        self._recipe = recipe
         self._samples = {one.sample_id: one for one in _first_tokens(first, recipe)}
         near = samples[: measured(samples)] if stops_early(recipe) else ()
         self._near = frozenset(one.sample_id for one in near if hints_of(one, recipe))
@@ -81,7 +84,7 @@ class StepDistances:
             if name in self._samples:
                 self._base[name] = part_of_distribution(target.base, 0, len(self._samples[name].response_ids))
             if name in self._near and target.teacher is not None:
-                self._to_teacher.append(_divergence(target.base, target.teacher))
+                self._to_teacher.append(_divergence(self._in_bins(target.base), target.teacher))
 
     def note_logits(self, samples: Sequence[Sample], slices: Sequence[Slice], logits: Tensor) -> None:
         """Take the policy before the step from logits `[n, V]` of slices of the answers of `samples` before the first
@@ -95,6 +98,17 @@ class StepDistances:
             if tokens > 0:
                 found = kept(losses.log_softmax(part[:tokens].detach()))
                 self._before.setdefault(sample.sample_id, []).append(found)
+
+    def _in_bins(self, base: Distribution) -> Distribution:
+        """The base in the bins of the loss: its own likeliest tokens where it compares those of the policy, which the
+        base was before the first step.
+        """
+        recipe = self._recipe
+        if recipe.distillation != "topk" or recipe.topk_from == "teacher":
+            return base
+        if isinstance(base, Likeliest):
+            return Likeliest(base.ids[:, : recipe.topk], base.log_probs[:, : recipe.topk])
+        return likeliest(base, recipe.topk)
 
     def to_teacher(self) -> float | None:
         """Mean of KL(base ‖ teacher) over the tokens that were noted; `None` without any."""

@@ -40,7 +40,7 @@ def started(tmp_path: Path, placed: Placement | None = None, **changes: Any) -> 
         plan = ServicePlan(
             settings=settings, policy="", roles=("learner",), judges=judges, placement=placed, data_flows=()
         )
-    engines = judge_engines(plan, lambda: claim_port("127.0.0.1", 0, setting="engine_port"))
+    engines = judge_engines(plan, lambda: claim_port("127.0.0.1", 0, setting="engine_port"), "s3cret")
     return plan.settings.replace(**engines.settings), {role: line() for role, line in engines.commands.items()}
 
 
@@ -69,7 +69,10 @@ def test_the_judges_engine_gets_its_model_and_a_port_and_nothing_of_the_policys(
     flags = {line[index]: line[index + 1] for index in range(4, len(line) - 1, 2)}
     assert (flags["--model"], flags["--tokenizer"], flags["--host"]) == (POLICY, POLICY, "127.0.0.1")
     assert (flags["--context-length"], "--live" in line) == ("0", False)
-    assert after.judge.model == f"engine:{POLICY}@http://127.0.0.1:{flags['--port']}" and flags["--port"] != "1234"
+    assert (
+        after.judge.model == f"engine:{POLICY}@http://bearer:s3cret@127.0.0.1:{flags['--port']}"
+        and flags["--port"] != "1234"
+    )
     assert (after.engine.port, after.engine.host, after.judge.hint_model) == (1234, "0.0.0.0", "")
 
 
@@ -77,14 +80,20 @@ def test_judge_and_hint_model_share_an_engine_or_have_one_each(tmp_path: Path) -
     shared, lines = started(tmp_path, judge=f"engine:{POLICY}", hint_model=f"engine:{POLICY}")
     assert set(lines) == {"judge"} and shared.judge.hint_model == shared.judge.model
     apart, lines = started(tmp_path, judge=f"engine:{POLICY}", hint_model=f"engine:{tmp_path}")
-    assert set(lines) == {"judge", "hint"} and apart.judge.hint_model.startswith(f"engine:{tmp_path}@http://127.0.0.1:")
+    assert set(lines) == {"judge", "hint"} and apart.judge.hint_model.startswith(
+        f"engine:{tmp_path}@http://bearer:s3cret@127.0.0.1:"
+    )
     hints, lines = started(tmp_path, hint_model=POLICY)  # a folder alone
-    assert set(lines) == {"hint"} and hints.judge.hint_model.startswith(f"engine:{POLICY}@http://127.0.0.1:")
+    assert set(lines) == {"hint"} and hints.judge.hint_model.startswith(
+        f"engine:{POLICY}@http://bearer:s3cret@127.0.0.1:"
+    )
 
 
 def test_a_teacher_of_its_own_has_an_engine_or_shares_the_judges(tmp_path: Path) -> None:
     own, lines = started(tmp_path, method="topk", teacher=f"engine:{POLICY}")
-    assert set(lines) == {"teacher"} and own.learning.teacher.startswith(f"engine:{POLICY}@http://127.0.0.1:")
+    assert set(lines) == {"teacher"} and own.learning.teacher.startswith(
+        f"engine:{POLICY}@http://bearer:s3cret@127.0.0.1:"
+    )
     assert given(lines["teacher"], "--model") == POLICY
     shared, lines = started(tmp_path, method="topk", teacher=f"engine:{POLICY}", judge=f"engine:{POLICY}")
     assert set(lines) == {"judge"} and shared.learning.teacher == shared.judge.model

@@ -12,7 +12,7 @@ import pytest
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.shared.checkpoints import META, SERVED, seal
-from openclaw_rl.shared.engine.wire import SECRET, SECRET_USER
+from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
@@ -89,7 +89,7 @@ async def test_the_engines_secret_is_in_the_url_and_in_the_engines_environment_a
     kept = tmp_path / "data" / "engine_secret"
     secret = kept.read_text().strip()
     assert kept.stat().st_mode & 0o077 == 0
-    assert f"http://{SECRET_USER}:{secret}@127.0.0.1:" in supervisor.settings.engine.url
+    assert f"http://bearer:{secret}@127.0.0.1:" in supervisor.settings.engine.url
     given = {child.name: child._environment.get(SECRET) for child in supervisor.children}
     assert given == {"engine": secret, "proxy": None, "learner": None}
     assert not any(secret in word for child in supervisor.children for word in child._command())
@@ -99,5 +99,5 @@ async def test_the_engines_secret_is_in_the_url_and_in_the_engines_environment_a
 async def test_a_secret_in_the_url_of_another_engine_is_not_shown(
     supervise: Callable[..., tuple[Supervisor, list[str]]],
 ) -> None:
-    _, said = supervise("engine", "proxy", engine_url=f"http://{SECRET_USER}:hidden@127.0.0.1:9")
+    _, said = supervise("engine", "proxy", engine_url="http://bearer:hidden@127.0.0.1:9")
     assert any("http://127.0.0.1:9" in line for line in said) and "hidden" not in " ".join(said)

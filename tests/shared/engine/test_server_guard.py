@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from openclaw_rl.shared.engine.endpoint import EngineEndpoint
-from openclaw_rl.shared.engine.server import basic, create_app
-from openclaw_rl.shared.engine.wire import SECRET_USER
+from openclaw_rl.shared.engine.http_client import authorization
+from openclaw_rl.shared.engine.server import create_app
 from openclaw_rl.shared.errors import EngineError
 
 
@@ -61,7 +61,7 @@ async def test_a_web_page_can_do_nothing(path: str, body: dict[str, Any]) -> Non
     assert engine.reached == []
 
 
-@pytest.mark.parametrize("authorization", [None, "Basic eDp5", "Bearer right", basic("wrong").decode()])
+@pytest.mark.parametrize("authorization", [None, "Basic eDp5", "Basic YmVhcmVyOnJpZ2h0", "Bearer wrong"])
 async def test_a_program_without_the_secret_can_do_nothing(authorization: str | None) -> None:
     engine = StubEngine()
     headers = {} if authorization is None else {"authorization": authorization}
@@ -72,14 +72,16 @@ async def test_a_program_without_the_secret_can_do_nothing(authorization: str | 
         assert (await client.get("/model_info", headers=headers)).status_code == 401
         assert (await client.get("/health", headers=headers)).status_code == 200
         assert engine.reached == []
-        known = {"authorization": basic("right").decode()}
+        known = {"authorization": "Bearer right"}
         assert (await client.post("/abort_request", json={"abort_all": True}, headers=known)).status_code == 200
     assert engine.reached == ["abort"]
 
 
 async def test_a_url_with_the_secret_opens_the_engine_and_no_message_shows_it() -> None:
-    assert httpx.BasicAuth(SECRET_USER, "right")._auth_header == basic("right").decode()
-    endpoint = EngineEndpoint(f"http://{SECRET_USER}:right@127.0.0.1:1", 0.0)
+    assert authorization("http://bearer:ri%2Fght@127.0.0.1:1") == {"authorization": "Bearer ri/ght"}
+    assert authorization("http://x:y@127.0.0.1:1") == {"authorization": httpx.BasicAuth("x", "y")._auth_header}
+    assert authorization("http://127.0.0.1:1") == {}
+    endpoint = EngineEndpoint("http://bearer:right@127.0.0.1:1", 0.0)
     assert endpoint.url == "http://127.0.0.1:1"
     with pytest.raises(EngineError) as raised:
         await endpoint.get("/model_info")

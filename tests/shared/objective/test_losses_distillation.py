@@ -33,6 +33,38 @@ def test_the_tail_is_what_the_chosen_tokens_leave() -> None:
     assert bins.tolist() == [pytest.approx([0.5, 0.2, 0.3]), pytest.approx([0.1, 0.05, 0.85])]
 
 
+def test_jensen_shannon_over_two_tokens_and_a_tail_by_hand() -> None:
+    policy, teacher = (0.5, 0.2, 0.2, 0.1), (0.1, 0.6, 0.15, 0.15)
+    pairs = ((0.5, 0.1), (0.2, 0.6), (0.3, 0.3))
+    middle = [(p + q) / 2 for p, q in pairs]  # 0.3, 0.4, 0.3
+    by_hand = sum(
+        0.5 * p * math.log(p / m) + 0.5 * q * math.log(q / m) for (p, q), m in zip(pairs, middle, strict=True)
+    )
+    bins = [losses.with_tail(tensor(one[:2]).log()) for one in (policy, teacher)]
+    assert losses.jensen_shannon(*bins).tolist() == pytest.approx([by_hand])
+    assert losses.jensen_shannon(*bins[::-1]).tolist() == pytest.approx([by_hand]), "it is symmetric"
+    apart = losses.jensen_shannon(tensor((1 - 1e-12, 1e-12)).log(), tensor((1e-12, 1 - 1e-12)).log())
+    assert apart.tolist() == pytest.approx([math.log(2)]), "and bounded"
+
+
+def test_the_gradient_of_jensen_shannon_by_the_formula() -> None:
+    logits, target = random_logits(), torch.log_softmax(random_logits(seed=1).detach(), dim=-1)
+    assert torch.autograd.gradcheck(lambda one: losses.jensen_shannon(torch.log_softmax(one, dim=-1), target), logits)
+    log_probs = torch.log_softmax(logits, dim=-1)
+    losses.jensen_shannon(log_probs, target).sum().backward()
+    probabilities = log_probs.exp().detach()
+    pull = log_probs.detach() - ((probabilities + target.exp()) / 2).log()
+    wanted = 0.5 * probabilities * (pull - (probabilities * pull).sum(dim=-1, keepdim=True))
+    assert logits.grad is not None
+    torch.testing.assert_close(logits.grad, wanted)
+
+
+def test_differences_are_clipped_where_a_bound_is_given() -> None:
+    teacher, behavior = tensor((-0.5, -4.0, -1.0))[0], tensor((-1.5, -1.0, -1.2))[0]
+    assert losses.distillation_advantages(teacher, behavior).tolist() == pytest.approx([1.0, -3.0, 0.2])
+    assert losses.distillation_advantages(teacher, behavior, 0.5).tolist() == pytest.approx([0.5, -0.5, 0.2])
+
+
 def test_reverse_kl_over_two_tokens_and_a_tail_by_hand() -> None:
     policy, teacher = (0.5, 0.2, 0.2, 0.1), (0.1, 0.6, 0.15, 0.15)
     by_hand = sum(p * math.log(p / q) for p, q in ((0.5, 0.1), (0.2, 0.6), (0.3, 0.3)))

@@ -76,7 +76,7 @@ async def test_fewer_likeliest_tokens_are_compared_where_the_bound_allows_no_mor
 
 async def test_a_bound_that_allows_no_likeliest_tokens_at_that_length_is_reported(policy: Path, tmp_path: Path) -> None:
     _, trainer = build(policy, tmp_path, bound=LONG)
-    with pytest.raises(TrainerAway, match="binary, opd or combined"):
+    with pytest.raises(TrainerAway, match="binary, opd, combined or follow-up"):
         await trainer.step(batch(), REHEARSE)
 
 

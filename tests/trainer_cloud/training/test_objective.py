@@ -65,6 +65,7 @@ EXACT = {
     "select, mean over samples": {"distillation": "select", "rewards": "all", "select_k": 3, "aggregation": "sample"},
     "select of the teacher": {"distillation": "select", "select_k": 3, "select_from": "teacher"},
     "select of both": {"distillation": "select", "select_k": 5, "select_from": "overlap"},
+    "follow-up": {"distillation": "token", "teacher": "live", "advantage_clip": 0.05, "aggregation": "sample"},
     "select, narrow": {"distillation": "select", "advantage_clip": 0.3, "clip_low": 0.01, "clip_high": 0.01},
 }
 
@@ -143,6 +144,10 @@ WHOLE = {
     "rehearse": {"w_opd": 0.5, "w_anchor": 0.3},
     "anchors alone": {"distillation": "none", "rewards": "none"},
     "topk of the student": {"distillation": "topk", "topk_from": "student"},
+    "sdpo, live teacher": {
+        **{"distillation": "topk", "topk_from": "student", "teacher": "live"},
+        **{"divergence": "jensen-shannon", "ratio_weighted": True, "rewards": "none"},
+    },
     "one hint a token": {"hint_selection": "overlap-token", "select_k": 8},
     "one hint a token, by tokens": {"distillation": "token", "rewards": "all", "hint_selection": "overlap-token"},
     "one hint a token, selected": {"distillation": "select", "select_k": 5, "hint_selection": "overlap-token"},
@@ -163,7 +168,7 @@ WHOLE = {
     "colder teacher": {"distillation": "topk", "teacher_temperature": 0.7},
     "colder teacher of tokens": {"distillation": "token", "teacher_temperature": 0.7},
     "several hints of tokens": {"distillation": "token", "rewards": "all"},
-    "several hints of one selected": {"distillation": "select", "select_k": VOCABULARY},
+    "several hints of one selected": {"distillation": "select", "select_k": VOCABULARY, "advantage_clip": 1.0},
 }
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -83,3 +85,34 @@ def test_rows_of_any_length_are_exact(name: str) -> None:
             found[index].append(rows_of)
     for pieces, right in zip(found, wanted, strict=True):
         assert torch.allclose(torch.cat(pieces), right, atol=1e-4)
+
+
+class LogitRows(TorchDispatchMode):
+    """The most rows over the vocabulary of any result but the head's weight."""
+
+    rows = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for part in tree_leaves(found):
+            if isinstance(part, torch.Tensor) and part.dim() > 1 and part.shape[-1] == VOCABULARY:
+                self.rows = max(self.rows, part.numel() // VOCABULARY)
+        return found
+
+
+VOCABULARY = 97
+"""No other size of the models."""
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma2, whose attention is capped"])
+def test_no_logits_are_made_that_are_not_needed(name: str) -> None:
+    config, packed = ARCHITECTURES[name]
+    config = type(config).from_dict({**config.to_dict(), "vocab_size": VOCABULARY})
+    model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    runner = Runner(model)
+    runner.prepare(model)
+    assert runner.packed == packed
+    ids = prompt(70)
+    with LogitRows() as made:
+        found = runner.forward(model, [RowInput(runner.row(model), ids, range(60, 70))])
+    assert len(found) == 10 and made.rows <= 10

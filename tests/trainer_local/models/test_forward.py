@@ -21,7 +21,6 @@ from openclaw_rl.trainer_local.models.head import output_head
 from openclaw_rl.trainer_local.prefix import attention
 from openclaw_rl.trainer_local.prefix.attention import Grain
 from openclaw_rl.trainer_local.prefix.capability import Sharing
-from openclaw_rl.trainer_local.training import batching
 from openclaw_rl.trainer_local.training.batching import Row, row
 from openclaw_rl.trainer_local.training.slices import AnswerStates
 from tests.shared.saved_tensors import saved_bytes
@@ -121,7 +120,7 @@ def test_rows_that_cannot_be_packed_have_no_more_padding_than_a_pass_is_worth(
     model: Any, computed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = sum(line.length - 1 for line in UNEVEN)
-    monkeypatch.setattr(batching, "PASS_TOKENS", 3)
+    monkeypatch.setattr(forward, "PASS_TOKENS", 3)
     for share in (Sharing.ROWS, Sharing.CHAINS):
         found = together(model, UNEVEN, budget=1000, share=share)
         assert own <= sum(computed) <= own + 3 * len(UNEVEN) and 1 < len(computed) < len(UNEVEN)

@@ -20,7 +20,9 @@ import msgspec
 import pytest
 
 from openclaw_rl.shared.engine.answers import version_number
+from openclaw_rl.shared.engine.http_client import authorization, without_secret
 from openclaw_rl.shared.engine.server import live_version
+from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.gpus import GIB
 from openclaw_rl.shared.process import PARENT_VARIABLE, alive, claim_port
 from openclaw_rl.shared.settings.settings import Settings
@@ -67,8 +69,10 @@ def kept(
     *flags: str,
     memory: list[tuple[float, int]] | None = None,
     program: list[str] | None = None,
+    key_file: str = "",
     **variables: str,
 ) -> Iterator[Keeper]:
+    folder.mkdir(exist_ok=True)
     port, log = claim_port("127.0.0.1", 0, setting="engine_port"), folder / "started"
     program = program or [sys.executable, str(FAKE), str(log)]
     plan = FleetPlan(
@@ -78,6 +82,7 @@ def kept(
         router=program,
         gpus=gpus,
         memory=memory or [],
+        key_file=key_file,
     )
     line = [sys.executable, "-m", "openclaw_rl.trainer_local.sglang.controller", *flags]
     line += ["--plan", msgspec.json.encode(plan).decode()]
@@ -96,6 +101,23 @@ def test_one_fake_server_is_started_with_its_arguments_and_left_to_the_superviso
         assert (started["--model-path"], version_number(started["--weight-version"])) == ("/7/served", 7)
         get(keeper.port, "/end")
         assert keeper.process.wait(60) == 3
+
+
+def test_a_fake_server_and_its_router_get_the_services_key_and_no_line_of_the_log_shows_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key_file = tmp_path / "key.yaml"
+    with kept(tmp_path, [["0"], ["1"]], key_file=str(key_file), **{SECRET: "s3cret"}) as keeper:
+        started = keeper.started(3)
+        (router,) = [one for one in started if "--worker-urls" in one]
+        assert router["--api-key"] == "s3cret" and router["--worker-urls"].startswith("http://127.0.0.1:")
+        for server in started:
+            assert server is router or ("s3cret" not in server["line"] and server["--config"] == str(key_file))
+        assert json.loads(key_file.read_text()) == {"api-key": "s3cret"} and key_file.stat().st_mode & 0o077 == 0
+    with kept(tmp_path / "container", [[]], **{SECRET: "s3cret"}) as keeper:
+        assert keeper.started(1)[0]["--api-key"] == "s3cret"
+    shown = "".join(capfd.readouterr())
+    assert shown.count("starting") == 4 and "(key)" in shown and "s3cret" not in shown
 
 
 def test_a_fake_server_ends_with_the_process_that_keeps_it(tmp_path: Path) -> None:
@@ -247,7 +269,8 @@ def test_the_owner_of_a_fake_server_says_where_it_listens_while_it_runs(tmp_path
     card = tmp_path / "run" / "card.json"
     with kept(tmp_path, [[]], "--card", str(card)) as keeper:
         keeper.started(1)
-        refused = HTTP.post(f"{owner_url(card)}/load", json={"version": 1})
+        url = owner_url(card)
+        refused = HTTP.post(f"{without_secret(url)}/load", json={"version": 1}, headers=authorization(url))
         assert refused.status_code == 400 and "path" in refused.json()["message"]
         keeper.process.send_signal(signal.SIGTERM)
         assert keeper.process.wait(60) == 0

@@ -5,13 +5,16 @@ client is gone. That the real one lends and takes back is in `tests/real/test_sg
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from openclaw_rl.shared.engine.answers import BROKEN
+from openclaw_rl.shared.engine.http_client import authorization, without_secret
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.trainer_local.sglang import owner_api
 from openclaw_rl.trainer_local.sglang.owner import Owner
@@ -204,6 +207,21 @@ async def whole(tmp_path: Path) -> AsyncIterator[tuple[FakeServer, OwnerClient]]
             yield server, client
             await client.close()
         await owner.close()
+
+
+async def test_a_program_that_cannot_read_the_card_commands_no_owner(owner: Owner, tmp_path: Path) -> None:
+    card = tmp_path / "card"
+    async with listening(owner, card) as url, httpx.AsyncClient() as client:
+        assert card.stat().st_mode & 0o077 == 0
+        for headers in ({}, {"authorization": "Bearer other"}, {"content-type": "text/plain", **authorization(url)}):
+            body = {"version": 1, "path": "/elsewhere", "live": True}
+            sent = {"content-type": "application/json"} | headers
+            refused = await client.post(f"{without_secret(url)}/load", content=json.dumps(body), headers=sent)
+            assert refused.status_code == (415 if "text/plain" in sent.values() else 401)
+
+
+def test_the_card_of_an_sglang_has_no_secret_in_its_name(tmp_path: Path) -> None:
+    assert card_path(tmp_path, "http://bearer:s3cret@gpu:1") == card_path(tmp_path, "http://gpu:1")
 
 
 CHANGE = ["pause_generation", "flush_cache", "begin_weight_update"]

@@ -56,6 +56,24 @@ async def test_passes_end_when_the_share_that_is_left_is_small(
     assert before > share * distance, "what its last pass began with was too much"
 
 
+@pytest.mark.parametrize("source", ["teacher", "student"])
+async def test_passes_over_k_tokens_end_at_the_share_too(
+    policy: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(early_stop, "UNNOTICEABLE", 0.0)
+    shape: dict[str, Any] = {"distillation": "topk", "topk": 8, "topk_from": source}
+    (_, first) = await passes(policy, early_stop=0.0, epochs=1, **shape)
+    made, left = await passes(policy, early_stop=0.5, **shape)
+    assert 1 <= made < 30 and 0 < left <= 0.55 * first < 0.5 * to_teach(policy), "both in the bins of the loss"
+    _, before = await passes(policy, early_stop=0.0, **(shape | {"epochs": int(made)}))
+    assert before > 0.45 * first
+
+
+async def test_a_teacher_that_moves_gives_no_distance_to_reach(policy: Path) -> None:
+    shape: dict[str, Any] = {"distillation": "topk", "divergence": "jensen-shannon"}
+    assert (await passes(policy, early_stop=0.9, epochs=3, **shape))[0] == 3
+
+
 async def test_an_unnoticeable_distance_is_small_enough(policy: Path) -> None:
     assert to_teach(policy) * 0.01 < early_stop.UNNOTICEABLE
     made, left = await passes(policy, early_stop=0.01)

@@ -74,6 +74,28 @@ async def test_distillation_over_three_tokens_and_a_tail(moved: Moved, source: s
     assert metrics["loss/distill"] == close(average(values))
 
 
+def jensen_shannon(one: list[float], other: list[float]) -> float:
+    middle = [math.log((math.exp(p) + math.exp(q)) / 2) for p, q in zip(one, other, strict=True)]
+    return (plain.divergence(one, middle) + plain.divergence(other, middle)) / 2
+
+
+async def test_sdpo_is_jensen_shannon_over_the_students_tokens_weighted_by_the_truncated_ratio(moved: Moved) -> None:
+    values, ratios = [], []
+    greedy = replace(UNEVEN[1], no_ratio="greedy", temperature=0.0)
+    for one in (UNEVEN[0], greedy):
+        for place, (mine, target) in enumerate(zip(student(moved, one), teacher(moved.base, one), strict=True)):
+            ids = plain.likeliest(mine, 3)
+            ratio = min(2.0, math.exp(mine[one.response_ids[place]] - one.logprobs[place]))
+            ratios.append(1.0 if one.no_ratio else ratio)
+            values.append(ratios[-1] * jensen_shannon(binned(mine, ids), binned(target, ids)))
+    recipe = {"distillation": "topk", "topk": 3, "topk_from": "student", "rewards": "none"}
+    recipe |= {"divergence": "jensen-shannon", "ratio_weighted": True}
+    assert min(ratios) < 0.9 and max(ratios) == 2.0, "some are truncated"
+    metrics = await moved.metrics([UNEVEN[0], greedy, sample(9, hints=0, reward=1.0, explicit=True)], **recipe)
+    assert metrics["loss/distill"] == metrics["loss/total"] == close(average(values))
+    assert metrics["samples/binary"] == 0
+
+
 async def test_as_many_tokens_as_there_are_is_the_whole_vocabulary(moved: Moved) -> None:
     whole = await moved.metrics(UNEVEN)
     for source in ("teacher", "student"):
@@ -118,7 +140,7 @@ async def test_the_support_set_is_the_students_the_teachers_or_what_both_have(
     moved: Moved, tmp_path: Path, source: str, several: bool
 ) -> None:
     samples = UNEVEN if several else [replace(one, hinted_prompts=one.hinted_prompts[:1]) for one in UNEVEN]
-    recipe = {"distillation": "select", "select_k": 5, "select_from": source, "kl_base": 0.2}
+    recipe = {"distillation": "select", "select_k": 5, "select_from": source, "kl_base": 0.2, "advantage_clip": 1.0}
     after = await moved.after(samples, tmp_path / "after", **recipe)
     first, second, sizes = [], [], []
     for one in samples:
@@ -136,6 +158,7 @@ async def test_the_published_hybrid_is_a_mean_over_answers_with_one_denominator(
     hinted = sample(1, hints=1, response=5, reward=1.0)
     rewarded = [sample(2, hints=0, response=1, reward=-1.0), sample(3, hints=0, response=7, reward=1.0)]
     recipe = {"distillation": "select", "rewards": "all", "aggregation": "sample", "select_k": 3, "w_opd": 0.5}
+    recipe |= {"advantage_clip": 1.0}
     metrics = await moved.metrics([hinted, *rewarded], **recipe)
     taught = [
         selected(mine, target, mine, 3, 1.0)
