@@ -45,6 +45,23 @@ _REPORT = _begins(
     r"(?:action|step|tool|function|call)(?: \d+| call| use)? (?:result|output|failed|succeeded|error|response)\b ?:",
     r"\[(?:tool|function|action|command|code|shell|terminal)[\w -]{0,30}(?:output|result|response|error"
     r"|call)?[^\]\n]{0,80}\]",
+    r"(?:returned value|return value|exit code|exit status):|(?:output|result|response|return):[ \t]*\n(?!\s*\n)"
+    r"|(?:result|output): \S{1,40}\s*\Z"
+    r"|\[?tool (?:result|execution|call|use)s?\b[^\n]{0,80}\b(?:missing|timed out|failed|denied|had|with|found"
+    r"|returned)\b",
+    r"your (?:last |previous )?(?:tool|function) call\b|(?:error: )?tool_(?:use|call|result)\w*\b",
+    r"the (?:search|query|lookup|request|scan|tool|sub-?agent|agent|worker) (?:has )?(?:returned|found"
+    r"|produced)\b[^\n]{0,80}",
+    r"the (?:page|browser|tab|window|app|screen) (?:has|is|was) (?:now |finished |been )*(?:loaded|loading|at"
+    r"|open|opened|closed|scrolled"
+    r"|reloaded|navigated)\b",
+    r"(?:clicked|typed|scrolled|navigated|pressed|selected|opened|submitted|hovered|screenshot) (?:on |to |into "
+    r"|in |down |up )?(?:taken"
+    r"|element|[`'\"\[]|https?:)[^\n]{0,200}\s*\Z",
+    r"[1-9]\d* (?:tests?|checks?|specs?) failed:?[ \t]*\n|all (?:\d+ )?(?:tests|checks) passed\.?\s*\Z",
+    r"(?:lint|type|test|build|compile|runtime) errors?:[ \t]*\n|(?:ci|build|deploy(?:ment)?"
+    r"|pipeline)(?: run)? ?(?:#?\d+ )?(?:finished|failed"
+    r"|succeeded|completed|passed)\b[^\n?]{0,80}\s*\Z",
     r"unknown (?:tool|function|action|command) [`'\"]\w",
     r"(?:(?:tool|test|action|browser|command|execution|search|query|compilation|compiler|build|lint(?:er)?"
     r"|runtime|step|api|call|code"
@@ -64,7 +81,8 @@ _REPORT = _begins(
     r"|could not be)\b",
     r"\[[a-z][a-z0-9_]{2,30}\] \d+ \w+|[a-z]\w*\(\{[^\n]{0,300}\}\) ?(?:->|=>|returned|:)",
     r"diagnostics (?:after|for|in|from)\b[^\n]{0,80}:",
-    r"<(?:observation|results?|output|response|stdout|stderr|status|event|error|return_?value)>",
+    r"<[a-z]+[-_](?:results?|outputs?|response|observation)>|<(?:observation|results?|output|response|stdout"
+    r"|stderr|status|event|error|return_?value)>",
     # a state in print
     r"(?:here is |this is )?(?:a |the )?(?:new |current |latest |updated )?(?:screenshot|accessibility (?:tree"
     r"|snapshot)|page"
@@ -147,6 +165,7 @@ _BARE_SYSTEM = re.compile(r"\A\W{0,4}system ?[:：]\s", re.IGNORECASE)
 _ASKS = re.compile(r"\?|\b(?:i|i['’]m|i['’]ve|my|me|we|our|please help)\b", re.IGNORECASE)
 """A person's own voice."""
 
+_FIRST = re.compile(r"\b(?:i|i['’]m|my|me|we|our)\b", re.IGNORECASE)
 _PERSONS = re.compile(r"\?|\b(?:i|i['’]m|my|me|thanks|thank you|our|danke|merci|gracias)\b", re.IGNORECASE)
 """The voice of a person in a single line."""
 
@@ -200,6 +219,15 @@ _AT_START = _begins(
     r"(?:background|async\w*|long-running|scheduled|sub-?)[ -]?(?:task|job|process|agent|command|shell|run"
     r"|workflow)s?\b[^\n]{0,80}"
     r"\b(?:completed|finished|exited|failed|stopped|terminated|done|timed out|returned)\b",
+    r"no response requested\b|(?:memory|plan|context|todo list|notes|profile) (?:was |has been )?(?:updated|saved"
+    r"|cleared|reset|loaded)\.?\s*\Z"
+    r"|the (?:plan|memory|todo list|context) (?:was|has been) \w+\.?\s*\Z",
+    r"(?:current step|progress|step|context|budget|usage)\b ?: ?\d+ ?(?:/|of|%)"
+    r"|agent [\w-]{1,30}, it is your turn\b|next task:",
+    r"it has been \d+ \w+ since\b|(?:the )?user (?:has not|hasn['’]t|did not) (?:replied|responded|answered|sent"
+    r"|written)\b|user (?:is typing|left"
+    r"|joined)\b|a new (?:day|session|conversation) has (?:begun|started)\b",
+    r"(?:reminder|alarm|alert): [^\n?]{1,80} (?:in \d+ (?:minutes?|hours?)|at \d+)[^\n]{0,20}\s*\Z",
     r"\[?notification\]?\W|(?:permission|access|approval) (?:was )?(?:granted|denied|given|revoked) (?:for|to|by)\b",
     r"(?:timer|alarm|webhook|trigger|event|cron job|alert|callback)\b(?: [`'\"][^\n`'\"]{1,60}[`'\"])? (?:fired"
     r"|received|triggered|expired"
@@ -288,6 +316,10 @@ _EXECUTE = _any(
     r"|todos?|items?|steps?))\b[^\n]{0,80}(?:\.|$)(?s:.)*?\b(?:tasks?|todos?|items?|steps?"
     r"|goal)\b[^\n.]{0,40}\b(?:complete\w*|done"
     r"|finish\w*)",
+    r"\byou must (?:call|use|provide|produce|output|respond with|give) (?:exactly |only |a |your |the )*"
+    r"(?:one |final |single )*(?:tool|function|answer|action|json)\b|\bin the required format\b",
+    r"\bremember to use the tools\b|\bplease fix the [^\n]{0,40}\babove and (?:run|try)\b"
+    r"|\bthink about what went wrong and\b",
     r"\bexecute step \d+\b|\bprovide your final answer now\b|\bchoose the next action\b|\bwhat is the next action\?",
 )
 
@@ -320,5 +352,6 @@ def is_order(text: str) -> bool:
     if _NOT_CALLED.search(head) and _ORDERED.search(head) and not _ASKS.search(head):
         return True
     return bool(
-        (_REFLECT.match(head) and _IN_FORM.search(head)) or (("\n" in head or ". " in head) and _EXECUTE.search(head))
+        (_REFLECT.match(head) and _IN_FORM.search(head))
+        or (head[:1].isupper() and not _FIRST.search(head) and _EXECUTE.search(head))
     )
