@@ -349,6 +349,8 @@ def _holds_words(name: str) -> bool:
 
 
 def _by_program(words: list[str]) -> bool:
+    if words[:1] in (["my"], ["our"]):
+        return False
     if len(words) == 1:
         return words[0] in _SINGLE
     return _HISTORY_WORDS.isdisjoint(words) and not _PROGRAM_WORDS.isdisjoint(words)

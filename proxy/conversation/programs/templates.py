@@ -178,8 +178,7 @@ _INSTRUCTION = re.compile(
 """The beginning of a paragraph that tells the model what to do with the words."""
 
 _SPOKEN = re.compile(
-    r"\A[^\n]{0,160}?\b(?:the )?(?:user|customer|caller|human(?: reviewer| operator)?|reviewer|player|visitor"
-    r"|person)(?:['’]s)? (?:has |have |just |also )*"
+    r"\A[^\n]{0,160}?\b(?:the )?(?:user|human(?: reviewer| operator)?|student)(?:['’]s)? (?:has |have |just |also )*"
     r"(?:interrupted and said|edited the \w+ and added|said|says|asked|asks|wrote|writes|typed|replied|replies"
     r"|answered|responded|sent|provided|rejected"
     r"|declined|denied"
@@ -190,8 +189,7 @@ _SPOKEN = re.compile(
 )
 """A sentence that says that a person's words follow."""
 _NAMES_USER = re.compile(
-    r"[^\n:]{0,120}\b(?:the |this |an? |following )?(?:user|customer|visitor|student|player"
-    r"|caller)(?:['’]s?)?\b[^\n:]{0,80}:",
+    r"[^\n:]{0,120}\b(?:the |this |an? |following )?(?:user|visitor)(?:['’]s?)?\b[^\n:]{0,80}:",
     re.IGNORECASE,
 )
 _SAYS_SO = re.compile(
@@ -412,10 +410,21 @@ def json_message(text: str) -> JsonMessage | None:
     return None
 
 
+_THE_USER = re.compile(
+    r"\b(?:user|human)|my request|用户|nutzer|usuario|utilisateur|usuário|utente|пользовател|ユーザー|사용자",
+    re.IGNORECASE,
+)
+
+
 def _labelled(text: str) -> str | None:
     """The words below the last label of a person's words, up to what a program says after them."""
     labels = _labels(text)
-    sure = [place for place, label in enumerate(labels) if label.kind == "words"]
+    sure = [
+        place
+        for place, label in enumerate(labels)
+        if label.kind == "words"
+        and (len(labels) > 1 or label.heading or _THE_USER.search(text[label.start : label.inner]))
+    ]
     place = sure[-1] if sure else _last_maybe(text, labels)
     if place is None:
         return None
@@ -428,6 +437,11 @@ _ROLE_NAME = re.compile(
     rf"(?:voice |speech )?transcript(?:ion)?|asr|{_WHICH}{_OWNER}|用户|(?:be)?nutzer(?:in)?|usuario|utilisateur"
     rf"|usuário|utente"
     rf"|пользователь|ユーザー|사용자",
+    re.IGNORECASE,
+)
+_ALONE = re.compile(
+    r"user|human|(?:voice |speech )?transcript(?:ion)?|asr|caller|用户|пользователь|ユーザー"
+    r"|사용자",
     re.IGNORECASE,
 )
 _PROGRAMS_BEFORE = re.compile(
@@ -448,7 +462,13 @@ def _last_maybe(text: str, labels: Sequence[Label]) -> int | None:
     led = any(_LEADS.match(line) for line in before[:4000].splitlines() if len(line) > 3)
     name = text[labels[place].start : labels[place].inner].strip(" \n:：*#[]").lower()
     role = _ROLE_NAME.fullmatch(name) is not None
-    if role and not before.strip() and len(found) == 1 and len(labels) == 1 and "\n" not in text.strip():
+    if (
+        _ALONE.fullmatch(name)
+        and not before.strip()
+        and len(found) == 1
+        and len(labels) == 1
+        and "\n" not in text.strip()
+    ):
         return place
     if (role and _PROGRAMS_BEFORE.match(before)) or (name == "instruction" and before.lstrip().startswith("```")):
         return place
@@ -590,6 +610,7 @@ def _whole_quote(words: str) -> str | None:
 def _headers(text: str) -> str | None:
     """The words below lines that name sender, channel and the like, as in a letter."""
     fields = 0
+    marked = False  # by a field that no letter has
     position = 0
     for line in text.splitlines(keepends=True):
         field = _FIELD.match(line)
@@ -599,9 +620,10 @@ def _headers(text: str) -> str | None:
         if field is None or name not in _SENDING:
             break
         fields += 1
+        marked = marked or name not in ("from", "to", "date", "sent", "time", "language")
         position += len(line)
     rest = text[position:]
-    return rest.strip() if fields >= 3 and rest.startswith("\n") and rest.strip() else None
+    return rest.strip() if fields >= 3 and marked and rest.startswith("\n") and rest.strip() else None
 
 
 def _without_notes(text: str) -> str:
@@ -662,10 +684,8 @@ _ATTACHED = re.compile(
 
 _PRELUDE = re.compile(
     r"\A(?:(?:---+\n(?:[\w -]{1,30}: ?[^\n]{0,200}\n){1,12}---+\n)|(?:(?:workspace|branch|cwd|working directory"
-    r"|os|platform|shell|model|locale"
-    r"|timezone|editor|language|project|repository|device|screen|page|url|active file"
-    r"|current file): ?[^\n]{0,200}\n){2,12}"
-    r"|(?:ide|editor|session|client|app|device) (?:context|info|state):[ \t]*\n(?:[ \t]+[^\n]{0,200}\n){1,20}"
+    r"|shell|active file|current file|repository|timezone|locale): ?[^\n]{0,200}\n){2,12}|(?:ide|editor|session"
+    r"|client|app|device) (?:context|info|state):[ \t]*\n(?:[ \t]+[^\n]{0,200}\n){1,20}"
     r"|(?:the user (?:has )?(?:uploaded|attached|shared|opened)|you are in the directory|the (?:current )?(?:time"
     r"|date) is)\b[^\n]{0,200}\n)\s*",
     re.IGNORECASE,
