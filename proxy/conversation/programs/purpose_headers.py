@@ -114,7 +114,7 @@ def _fields(name: str, value: str) -> Iterator[tuple[str, str]]:
         try:
             yield from _members(msgspec.json.decode(value))
             return
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             pass
     elif "=" in value:
         yield from ((_plain(field), text) for field, text in _LIST.findall(value))

@@ -183,7 +183,7 @@ async def test_a_scripted_judge_that_cannot_read_the_language_gives_no_score(
     model.script = [r"I do not know this language. \boxed{?}", None, r"\boxed{?}"]
     judgement = await judge(votes=3).judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint) == (None, None)
-    assert judgement.reason.startswith("not understood") and defect(ASKED, judgement, Settings(), lag=0).startswith(
+    assert judgement.reason.startswith("not understood") and defect(ASKED, judgement, Settings()).startswith(
         "not understood"
     )
     assert len(model.requests) == 3  # none of them was tried again, and no hint was asked for
