@@ -20,7 +20,8 @@ from bench.shipped_policy.dialogues.problems import sample_problem, world
 from bench.shipped_policy.examples import Renderer, micro_batches
 from bench.shipped_policy.measure import Speaker
 from bench.shipped_policy.tokenizer import CONTROL_TOKENS, MARK_TOKENS, dialogue_texts
-from openclaw_rl.evaluation.problems import KINDS, WORLD
+from openclaw_rl.evaluation.problems import KINDS, RANGES, WORLD
+from openclaw_rl.shared.messages.hint import with_hint
 
 TOOLS = [
     {
@@ -231,6 +232,21 @@ def test_the_results_that_people_write_are_not_all_those_that_the_policy_was_tra
     drawn = {exercise.problem.result for exercise in (sample_problem(random) for _ in range(50))}
     assert not any("Together they" in result or "Altogether" in result for result in drawn)
     assert any("Together they" in template.result for template in WORLD.templates)
+
+
+def test_the_policy_may_have_been_trained_on_every_problem_of_the_evaluation() -> None:
+    """As docs/evaluation.md says of templates, containers, numbers and the tag of a hint."""
+    assert set(WORLD.templates) <= set(world().templates) and set(WORLD.containers) <= set(world().containers)
+    for kind, wanted in RANGES.items():
+        drawn = world().ranges[kind]
+        assert all(low <= least and most <= high for (least, most), (low, high) in zip(wanted, drawn, strict=True))
+    asked = with_hint([{"role": "user", "content": "How many?"}], "No bold.")[-1]["content"]
+    assert asked == hints.hint_tag("How many?", "No bold.")
+    hinted = [sample_dialogue(Random(seed)) for seed in range(400)]
+    problems = [one.messages[-2]["content"] for one in hinted if one.kind == "problem"]
+    assert (
+        sum(asked.partition("How many?")[2].partition("No bold.")[0] in text for text in problems) > len(problems) / 2
+    )
 
 
 def test_comments_say_the_verdict_that_the_solution_deserves() -> None:

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 SUITES = {
-    ("test_megatron_trainer.py", 1): 36,
+    ("test_megatron_trainer.py", 1): 52,
     ("test_megatron_trainer.py", 2): 72,
     ("test_megatron_equality.py", 1): 25,
     ("test_megatron_equality.py", 2): 47,
