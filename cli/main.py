@@ -52,6 +52,14 @@ COMMANDS = {
         "doctor:doctor",
         "Show every setting with value, source and meaning, and check whether the service can run here.",
     ),
+    "keys": (
+        "keys:keys",
+        "Make, list and revoke further API keys with scopes: chat, feedback, read, admin.",
+    ),
+    "check": (
+        "check:check",
+        "Check the data folder: every turn in one place, checksums of turns and checkpoints, the journal's file.",
+    ),
     "fetch": (
         "fetch:fetch",
         "Download the files of a model (smollm2, or a Hugging Face hub name) so that later starts need no network.",

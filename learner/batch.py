@@ -4,12 +4,17 @@
 person answered, under `binary` every judged turn, as published. Others teach nothing and come along uncounted. The
 oldest come first, none is skipped.
 
+A backlog is learned from before it is too old: a batch takes as many samples as each later one must take too, so that
+none of those that wait, for a step or for a judge, falls behind by more than `max_version_lag` updates. For turns that
+the judge still has, such a batch waits as long as the judge makes progress, but no longer than some minutes.
+
 Under `rehearse` the first update waits for the first signal that can teach, and takes all samples that wait: their
 prompts count as earlier prompts. Later updates need no new signal, since remembered hints teach on rehearsals.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -17,14 +22,27 @@ import msgspec
 from openclaw_rl.learner.attempts import accepted_attempts, with_attempts
 from openclaw_rl.learner.guard.held_out import hold_back, set_aside
 from openclaw_rl.learner.hints import HintMemory
-from openclaw_rl.learner.judge.signals import stale, version_lag
+from openclaw_rl.learner.judge.signals import aged, version_lag
 from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.records import Quarantine, Sample
 from openclaw_rl.shared.settings.settings import Settings
 
 WAITING_AT_MOST = 1024
-"""Samples read from the journal at a time; more only if these make no batch."""
+"""Samples read from the journal at a time; more only if these make no batch, or fewer would be too few for a backlog.
+"""
+
+MOST_SAMPLES = 8192
+"""Samples of a batch that grows with the backlog: their prompts are in memory together."""
+
+PATIENCE_SECONDS = 600.0
+"""A batch that could be made waits no longer than this for the judge."""
+
+QUIET_SECONDS = 60.0
+"""A judge that has made no sample in this time is not waited for."""
+
+LAST_CHANCE_SECONDS = 7200.0
+"""Both, where the step would make turns too old that the judge still has."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -39,6 +57,35 @@ class Batch(msgspec.Struct, frozen=True):
     held_back: Sequence[str] = ()
 
 
+class _Gathering(msgspec.Struct):
+    """A batch that waits for the judge until `least` samples are ready, of `waiting` turns in all. `ready` are there
+    since `changed`; times as of `time.monotonic`.
+    """
+
+    least: int
+    waiting: int
+    ready: int
+    since: float
+    changed: float
+    last_chance: bool
+
+    def batch(self) -> Batch:
+        """The reason for waiting."""
+        detail = f"{self.ready} of the {self.least} turns that this step takes, for {self.waiting} wait in all"
+        return Batch(waiting="waiting for the judge", detail=detail)
+
+    def over(self, ready: int, queued: int) -> bool:
+        """True if there are enough samples, no more to come, or the wait was long enough."""
+        current = time.monotonic()
+        if ready != self.ready:
+            self.ready, self.changed = ready, current
+        quiet, patience = QUIET_SECONDS, PATIENCE_SECONDS
+        if self.last_chance:
+            quiet = patience = LAST_CHANCE_SECONDS
+        waited = current - self.changed >= quiet or current - self.since >= patience
+        return ready >= self.least or not queued or waited
+
+
 class Batches:
     """Chooses batches from the journal."""
 
@@ -48,15 +95,21 @@ class Batches:
         self._settings = settings
         self._method = method
         self._looked = -1
+        self._gathering: _Gathering | None = None
 
     async def next(self, *, news: bool) -> Batch | None:
         """The next batch; `None` if nothing has changed since the last call (`news`: something has)."""
         size = self._settings.learning.turns_a_step
         ready = await self._journal.ready_count()
-        if ready == self._looked and not news:
+        gathering = self._gathering
+        if gathering is not None:
+            if not gathering.over(ready, await self._journal.waiting_count()):
+                return gathering.batch()
+            self._gathering = None
+        elif ready == self._looked and not news:
             return None
         self._looked = -1  # try again after a failure
-        batch = await self._look(ready, size)
+        batch = await self._look(ready, size, gathered=gathering is not None)
         if batch.waiting:
             self._looked = ready
             return batch
@@ -67,8 +120,10 @@ class Batches:
             return Batch(waiting="waiting for samples", detail=f"all {len(held_back)} were held back for the guard")
         return Batch(kept, batch.hints, held_back=held_back)
 
-    async def _look(self, ready: int, size: int) -> Batch:
-        """The next batch, samples to hold back included; or the reason for waiting."""
+    async def _look(self, ready: int, size: int, *, gathered: bool) -> Batch:
+        """The next batch, samples to hold back included; or the reason for waiting. `gathered`: it has waited for the
+        judge already.
+        """
         if ready < size:
             return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
         attempts = await accepted_attempts(self._journal) if self._method.attempts else {}
@@ -79,22 +134,43 @@ class Batches:
             )
             if words < size:
                 return _too_few(words, size, ready)
+        least, last_chance = await self._keeping_up(ready, size)
+        if least > ready and not gathered and self._method.ages:
+            now = time.monotonic()
+            waiting = ready + await self._journal.waiting_count()
+            self._gathering = _Gathering(min(least, waiting), waiting, ready, now, now, last_chance)
+            return self._gathering.batch()
         remembered = await self._memory.standing() if self._method.hints == "remembered" else []
-        most = WAITING_AT_MOST
+        most = max(WAITING_AT_MOST, min(least, MOST_SAMPLES))
         while True:
             found = await self._journal.ready_samples(most)
             fresh = await self._of_long_sessions(await self._without_stale(found))
             fresh = await with_attempts(self._journal, self._settings, fresh, attempts)
-            batch = await self._batch_of(fresh, remembered, size, full=len(found) == most)
+            batch = await self._batch_of(fresh, remembered, size, least, full=len(found) == most)
             if not batch.waiting or len(found) < most:
                 return batch
             if len(fresh) == len(found) and not await self._journal.ready_signal():
                 return batch
             most *= 2  # samples that teach come after these
 
-    async def _batch_of(self, fresh: Sequence[Sample], remembered: Sequence[str], size: int, *, full: bool) -> Batch:
-        """A batch of these samples, the oldest that wait. With `full` more wait after them: then fewer than `size`
-        counted ones are enough, if there is anything to teach.
+    async def _keeping_up(self, ready: int, size: int) -> tuple[int, bool]:
+        """The number of samples that this step must take and each later one too, so that none of those that wait
+        becomes too old; and whether this step is the last one for a turn that the judge still has.
+        """
+        if ready + await self._journal.waiting_count() <= size or await self._journal.deaths("step"):
+            return 0, False  # a batch that ended the learner may have been too large
+        lineage, most = await self._journal.lineage(), self._settings.learning.max_version_lag
+        backlog = await self._journal.backlog()
+        # The steps that can still take each; 0 for those that keep, and those that are too old already.
+        left = [max(0, most + 1 - max(map(lineage.updates_from, versions))) if versions else 0 for versions in backlog]
+        least = max((-(-place // steps) for place, steps in enumerate(left, 1) if steps), default=0)
+        return least, 1 in left[ready:]
+
+    async def _batch_of(
+        self, fresh: Sequence[Sample], remembered: Sequence[str], size: int, least: int, *, full: bool
+    ) -> Batch:
+        """A batch of these samples, the oldest that wait, with at least `least` of them if so many are there. With
+        `full` more wait after them: then fewer than `size` counted ones are enough, if there is anything to teach.
         """
         counted = [await self._counts(sample) for sample in fresh]
         taught = self._method.rollouts and bool(remembered) and await self._journal.next_version_number() > 1
@@ -105,7 +181,7 @@ class Batches:
             counted = informative
             if not remembered and not any(counted):
                 return Batch(waiting="waiting for a first signal", detail=f"{len(fresh)} samples wait")
-        return Batch(_oldest(fresh, counted, size), remembered)
+        return Batch(_oldest(fresh, counted, size, min(least, MOST_SAMPLES)), remembered)
 
     async def _counts(self, sample: Sample) -> bool:
         if self._method.hints == "none" or self._method.informative(sample):
@@ -117,13 +193,16 @@ class Batches:
 
     async def _without_stale(self, samples: Sequence[Sample]) -> list[Sample]:
         fresh = []
-        lineage = await self._journal.lineage()
+        lineage, most = await self._journal.lineage(), self._settings.learning.max_version_lag
         for sample in samples:
-            reason = stale(version_lag(sample, lineage), self._settings.learning.max_version_lag)
-            if reason and sample.turn_id is not None:
+            lag = version_lag(sample, lineage)
+            assert sample.turn_id is not None, "the journal holds samples of turns only"
+            spoken = lag > most and sample.explicit and bool(await self._journal.feedback_for(sample.turn_id))
+            found, reason = aged(sample, lag, most, self._method, spoken=spoken)
+            if reason:
                 await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
             else:
-                fresh.append(sample)
+                fresh.append(found)
         return fresh
 
     async def _of_long_sessions(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -147,12 +226,12 @@ def _too_few(count: int, size: int, ready: int) -> Batch:
     return Batch(waiting="waiting for samples", detail=f"{count} of {size}, {ready} with those that do not count")
 
 
-def _oldest(samples: Sequence[Sample], counted: Sequence[bool], size: int) -> list[Sample]:
-    """The oldest samples up to `size` that count, with those between them that do not."""
+def _oldest(samples: Sequence[Sample], counted: Sequence[bool], size: int, least: int) -> list[Sample]:
+    """The oldest samples up to `size` that count, with those between them that do not; at least `least` in all."""
     chosen: list[Sample] = []
     number = 0
     for sample, counts in zip(samples, counted, strict=True):
-        if number == size:
+        if number >= size and len(chosen) >= least:
             break
         chosen.append(sample)
         number += counts

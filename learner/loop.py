@@ -35,10 +35,12 @@ from openclaw_rl.shared.errors import (
     TrainerOutOfMemory,
 )
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal.deaths import MOST_DEATHS
+from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.records import Judgement, PolicyVersion, Quarantine, Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.shared.trainer import StepReport, Trainer
+from openclaw_rl.shared.trainer import Recipe, StepReport, Trainer
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,12 @@ OBSTRUCTED = "waiting for what trains"
 _RETRY = 1.0
 _LONGEST_RETRY = 30.0
 _TRIES = 2
+
+_DEADLY = "batches that ended the learner"
+"""The control that counts those set aside since the last step that was made."""
+
+_DEADLY_IN_A_ROW = 2
+"""After so many the fault is in none of them: learning pauses."""
 
 
 class Learner:
@@ -95,10 +103,10 @@ class Learner:
             try:
                 worked = await self.once()
                 pause = _RETRY
-            except OpenClawRLError as error:
+            except Exception as error:
                 doing = self._progress.state
                 self._progress.failed(error, doing)
-                log.error("learner, while %s: %s", doing, error)
+                log.error("learner, while %s: %s", doing, error, exc_info=not isinstance(error, OpenClawRLError))
                 self._progress.now("waiting to try again", f"after an error while {doing}")
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_RETRY)
@@ -120,11 +128,11 @@ class Learner:
     async def once(self) -> bool:
         """Make one update, if there is enough to learn from; returns whether there was."""
         if await self._journal.get_control("train", "running") == "paused":
-            self._progress.now("paused")
+            self._progress.now("paused", await self._journal.get_control(PAUSE_REASON))
             return False
         # Another version may have been made live because this one's state is the obstacle.
         live = await self._versions.follow()
-        obstacle = await self._trainer.obstacle()
+        obstacle = await self._trainer.obstacle() or await self._versions.lack_of_space(live)
         if obstacle:
             self._progress.now(OBSTRUCTED, obstacle)
             return False
@@ -145,6 +153,8 @@ class Learner:
         return True
 
     async def _learn(self, batch: Batch, live: PolicyVersion) -> None:
+        if await self._is_deadly(batch, live):
+            return
         sample_ids = [sample.sample_id for sample in batch.samples]
         turns = [*(sample.turn_id for sample in batch.samples if sample.turn_id), *batch.held_back]
         baseline = self._settings.learning.baseline
@@ -175,7 +185,7 @@ class Learner:
         try:
             samples = [*self._advantages(samples), *rollouts]
             recipe = self._method.recipe(self._settings.learning)
-            report, note = await fitting_step(self._trainer, samples, recipe)
+            report, note = await self._step(batch, samples, recipe)
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
             self._progress.note(MEMORY, note)
         except TrainerAway:
@@ -213,6 +223,44 @@ class Learner:
             # Not committed: the step did not happen, and its samples are ready again.
             await self._versions.undo(candidate)
             raise
+
+    async def _step(self, batch: Batch, samples: Sequence[Sample], recipe: Recipe) -> tuple[StepReport, str]:
+        """The trainer's step, written down before it begins: it may end this process. Raises `TrainerError`, for any
+        error that is not ours too.
+        """
+        await self._journal.begin_work("step", [_oldest(batch)])
+        try:
+            found = await fitting_step(self._trainer, samples, recipe)
+            if await self._journal.get_control(_DEADLY, "0") != "0":
+                await self._journal.set_control(_DEADLY, "0")
+        except OpenClawRLError:
+            await self._journal.end_work("step", [_oldest(batch)])
+            raise
+        except Exception as error:
+            await self._journal.end_work("step", [_oldest(batch)])
+            raise TrainerError(f"the step raised {type(error).__name__}: {error}") from error
+        await self._journal.end_work("step", [_oldest(batch)])
+        return found
+
+    async def _is_deadly(self, batch: Batch, live: PolicyVersion) -> bool:
+        """Set a batch aside whose step has ended the learner's process too often. Where that happens to batch after
+        batch, pause.
+        """
+        deaths = (await self._journal.deaths("step")).get(_oldest(batch), 0)
+        if deaths < MOST_DEATHS:
+            return False
+        reason = f"its step ended the learner {deaths} times (out of memory, or a fault in native code)"
+        await self._reject(batch, None, GuardVerdict(False, reason), live)
+        await self._journal.end_work("step", [_oldest(batch)])
+        in_a_row = int(await self._journal.get_control(_DEADLY, "0")) + 1
+        await self._journal.set_control(_DEADLY, str(in_a_row))
+        if in_a_row >= _DEADLY_IN_A_ROW:
+            text = f"{in_a_row} batches in a row ended the learner; see its log, then: openclaw-rl resume"
+            log.error("learning pauses: %s", text)
+            await self._journal.set_control(PAUSE_REASON, text)
+            await self._journal.set_control("train", "paused")
+            await self._journal.set_control(_DEADLY, "0")
+        return True
 
     def _advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples with the method's advantages. Raises `TrainerError` if a custom method fails."""
@@ -274,7 +322,10 @@ class Learner:
         if hook is None and not self._method.rollouts:
             return []
         self._progress.note(GENERATE, "")
-        context = RolloutContext(self._journal, self._rollouts, batch=samples, hints=batch.hints, live=live.number)
+        turns = [sample.turn_id for sample in batch.samples if sample.turn_id]
+        context = RolloutContext(
+            self._journal, self._rollouts, batch=samples, hints=batch.hints, live=live.number, turns=turns
+        )
         made = await make_rollouts(context, hook)
         if hook:
             return made

@@ -32,7 +32,7 @@ from openclaw_rl.learner.teacher import check_teacher, create_teacher
 from openclaw_rl.learner.versions import Versions, check_resume
 from openclaw_rl.shared.backends import create_engine, create_trainer, launch_trainer, resolve_backend
 from openclaw_rl.shared.engine.protocol import Engine
-from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.errors import ConfigError, JournalError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.process import die_with_parent
@@ -55,6 +55,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     engine: Engine | None = None
     judging: Judge | None = None
     try:
+        for subject, deaths in (await journal.count_deaths()).items():
+            log.error("the learner ended while it worked on %s (%d times)", subject, deaths)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
             engine = create_engine(settings, owns=True)
@@ -73,6 +75,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     except* OpenClawRLError as errors:
         raise _first(errors) from errors
     finally:
+        with contextlib.suppress(JournalError):
+            await journal.stop_work()
         if judging is not None:
             await judging.close()
         if engine is not None:

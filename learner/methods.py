@@ -61,6 +61,11 @@ class Method(msgspec.Struct, frozen=True):
         loses = loses or (bool(sample.reward) and self._may_train(sample)) or self.hints == "none"
         return f"it was {sample.no_ratio}, and method {self.name} learns from it by no other way" if loses else ""
 
+    @property
+    def ages(self) -> bool:
+        """True if a judge's verdict can become too old to learn from: it trains by an importance ratio."""
+        return self.rewards == "all" or self.distillation == "token"
+
     def advantages(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """The samples of a step (without rollouts), with an `advantage` where it is not the reward; a custom method may
         override this.

@@ -10,6 +10,7 @@ whose parent is no longer live does not happen, and if it was committed already 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import shutil
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 
 _RETRY = 1.0
 _LONGEST_RETRY = 10.0
+SPARE_BYTES = 32 << 20
+"""Space that a step leaves free: the journal is often on the same disk."""
+
 DAMAGED = "checkpoint"
 """What the note on a damaged checkpoint in the learner's status is about."""
 
@@ -326,19 +330,52 @@ class Versions:
                 if path.name.startswith(".") and path.suffix in (".tmp", ".old"):
                     shutil.rmtree(path, ignore_errors=True)
 
+    async def lack_of_space(self, live: PolicyVersion) -> str:
+        """The reason why a step made now could not be saved, "" if it could be: its checkpoint will be about as large
+        as the live one.
+        """
+        return await asyncio.to_thread(self._lack_of_space, Path(live.checkpoint) if live.checkpoint else None)
+
+    def _lack_of_space(self, like: Path | None) -> str:
+        needed = SPARE_BYTES + (_bytes_of(like) if like is not None else 0)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(self._folder).free
+        except OSError as error:
+            return f"{self._folder} cannot be used: {error.strerror}"
+        if free >= needed:
+            return ""
+        return (
+            f"{free / 1e6:.0f} MB are free for {self._folder}, and a version takes {needed / 1e6:.0f} MB: free some "
+            "space, or lower keep_checkpoints"
+        )
+
     def _prune(self, versions: Sequence[PolicyVersion]) -> None:
-        """Remove old checkpoints: all but the newest `keep_checkpoints`, the live one, its parent and candidates."""
-        served = [version for version in versions if version.checkpoint]
-        keep = {version.number for version in served[-self._settings.learning.keep_checkpoints :]}
-        for version in versions:
-            if version.state == "live":
-                keep |= {version.number, version.parent if version.parent is not None else 0}
-            elif version.state == "candidate":
-                keep.add(version.number)
-        for version in served:
+        """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent and
+        candidates.
+        """
+        there = [version for version in versions if version.checkpoint and Path(version.checkpoint).is_dir()]
+        needed = {version.number for version in versions if version.state in ("live", "candidate")}
+        needed |= {version.parent or 0 for version in versions if version.state == "live"}
+        served = [version.number for version in versions if version.checkpoint]
+        keep = set(served[-self._settings.learning.checkpoints_kept :])
+        room = self._settings.learning.checkpoint_bytes
+        # Those that stay anyhow take their room first.
+        for version in sorted(there, key=lambda one: (one.number in needed, one.number), reverse=True):
             path = Path(version.checkpoint)
-            if version.number not in keep and path.parent == self._folder and path.is_dir():
+            room -= _bytes_of(path)
+            stays = version.number in needed or (version.number in keep and room >= 0)
+            if not stays and path.parent == self._folder:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def _bytes_of(folder: Path) -> int:
+    """The size of a folder's files; one that goes away meanwhile counts as none."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def _copied(source: Path, scratch: Path, target: Path) -> None:

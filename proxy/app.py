@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openclaw_rl.proxy.dialects.errors import dialect_response
-from openclaw_rl.proxy.http.auth import OPEN_PATHS, authorize
+from openclaw_rl.proxy.http.auth import OPEN_PATHS, Admission
 from openclaw_rl.proxy.http.body import Disconnected, read_headers
 from openclaw_rl.proxy.http.errors import error_response, internal_error, to_request_error
 from openclaw_rl.proxy.http.json import json_response
@@ -24,28 +24,32 @@ from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute, count_tokens
 from openclaw_rl.proxy.routes.models import list_models, show_model
 from openclaw_rl.proxy.routes.status import readiness
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.errors import JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
+from openclaw_rl.shared.api_keys import KeyFile
+from openclaw_rl.shared.errors import Forbidden, JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
 
 CHAT_PATH = "/v1/chat/completions"
 
 
 class KeyCheck:
-    """Admits requests with a valid key; others get a 401 before their body is read.
+    """Admits requests with a valid key; others get a 401 or 403 before their body is read.
 
     Chat requests go straight to their route, since each layer between would be called again for every event of a
-    stream. `client_key` in the scope is the index of the key in the settings.
+    stream. `client_key` in the scope is the index of the key (`Admission`).
     """
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str], chat: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission, chat: ASGIApp) -> None:
         self._app = app
-        self._keys = keys
+        self._admission = admission
         self._chat = chat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                scope["client_key"] = authorize(read_headers(scope), self._keys)
-            except Unauthorized as error:
+                scope["client_key"] = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
+            except (Unauthorized, Forbidden) as error:
                 await dialect_response(scope["path"], error)(scope, receive, send)
                 return
             if scope["path"] == CHAT_PATH and scope["method"] == "POST":
@@ -93,7 +97,8 @@ def create_app(service: ProxyService) -> ASGIApp:
         },
     )
     app.state.service = service
-    return KeyCheck(app, service.settings.serve.api_keys, chat)
+    serve = service.settings.serve
+    return KeyCheck(app, Admission(serve.api_keys, KeyFile(serve.data)), chat)
 
 
 async def _health(request: Request) -> Response:

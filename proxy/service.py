@@ -24,6 +24,7 @@ from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
+from openclaw_rl.proxy.metrics.loop_lag import watch_lag
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, RequestError
@@ -95,7 +96,9 @@ class ProxyService:
             ("engine watch", self.watch.run()),
             ("pulse", self.pulse.run()),
             ("idle episodes", self.sessions.run()),
+            ("erasing", self.sessions.erase()),
             ("heartbeat", self._heartbeats()),
+            ("loop lag", watch_lag(self.metrics.loop_lag.observe)),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
         if self.others:

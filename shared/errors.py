@@ -86,6 +86,14 @@ class Unauthorized(RequestError):
     code = "invalid_api_key"
 
 
+class Forbidden(RequestError):
+    """403: the key is known, and may not do this."""
+
+    status = 403
+    type = "permission_error"
+    code = "insufficient_scope"
+
+
 class NotFound(RequestError):
     """404: the named object does not exist."""
 

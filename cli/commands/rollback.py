@@ -14,6 +14,9 @@ def rollback(
     number: Annotated[
         int | None, typer.Argument(metavar="[N]", min=0, help="Version to serve; default: parent of the live version")
     ] = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="Learn again from what only the versions that are left had learned from")
+    ] = False,
     data: Data = "",
     url: Url = "",
     key: Key = "",
@@ -23,19 +26,26 @@ def rollback(
     asked = service(data, url, key)
     if number is None:
         number = _parent(asked)
-    answer = asked.post(f"/rl/versions/{number}/promote")
+    answer = asked.post(f"/rl/versions/{number}/promote{'?release=true' if release else ''}")
     if as_json:
         print_json(answer)
         return
     before = answer["before"]
     if before == number:
         typer.echo(f"version {number} is live already")
-        return
-    typer.echo(f"version {number} is live instead of version {before}")
-    if answer["engine"] == "serves it":
-        typer.echo("New requests use it from now on; the learner continues from it.")
     else:
-        typer.echo(f"The engine takes it when it is back: {answer['engine']}")
+        typer.echo(f"version {number} is live instead of version {before}")
+        if answer["engine"] == "serves it":
+            typer.echo("New requests use it from now on; the learner continues from it.")
+        else:
+            typer.echo(f"The engine takes it when it is back: {answer['engine']}")
+    if release:
+        typer.echo(f"{answer['released']} samples wait for a step again.")
+    elif answer["rolled_back"]:
+        typer.echo(
+            f"{answer['rolled_back']} turns that only other versions have learned from are not learned from again, "
+            f"unless you say so: openclaw-rl rollback {number} --release"
+        )
 
 
 def _parent(asked: Service) -> int:

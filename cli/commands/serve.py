@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from openclaw_rl.cli.checks.data import quick_faults
 from openclaw_rl.cli.client import Service, ServiceError
 from openclaw_rl.cli.connect.provider_entry import PROVIDER, context_note, curl_line, provider_entry
 from openclaw_rl.cli.service import preflight
@@ -23,6 +25,7 @@ from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.settings.far_values import far_values
 from openclaw_rl.shared.settings.named_models import POLICY_FILE, SMOLLM2, TINY, find_named
 from openclaw_rl.shared.settings.settings import Settings
@@ -70,6 +73,8 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     if "learner" in plan.roles:
         say(f"judge {plan.judges.judge_title}")
         check_start(plan.settings)
+    for fault in _faults(plan.settings):
+        say(f"check: {fault}. To read all of the data folder: {_program()} check")
     supervisor = Supervisor(plan, say=say)
     bars = Progress(
         SpinnerColumn(),
@@ -97,6 +102,15 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     with bars:
         asyncio.run(supervisor.run(ready, progress))
     say("stopped")
+
+
+def _faults(settings: Settings) -> list[str]:
+    """Faults of the data folder that can be seen without reading its content."""
+    path = settings.serve.journal_path
+    if "://" in path or not Path(path).exists():
+        return []
+    with contextlib.closing(Journal(path)) as journal:
+        return quick_faults(journal, settings.checkpoints_path)
 
 
 def other_policies(settings: Settings) -> Iterator[str]:

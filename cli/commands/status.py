@@ -61,6 +61,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
         ("audit", audit_line(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
     ]
+    lines += accounting_lines(answer.get("accounting", {"settled": 0}))
     notes = (answer.get("processes", {}).get("learner") or {}).get("detail", {}).get("notes", {})
     lines += list(notes.items())
     if answer["why_untrained"]:
@@ -74,6 +75,35 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     out.print(shown)
     for reason, count in sorted(quarantined.items(), key=lambda item: -item[1]):
         out.print(f"  set aside {count}×: {reason}")
+
+
+_PLACES = {
+    "queued": "with the judge",
+    "ready": "ready for a step",
+    "consumed": "learned from",
+    "rolled_back": "learned from by versions that were left",
+    "rejected": "in rejected versions",
+    "known": "known already",
+    "without_score": "without a score",
+    "quarantined": "set aside",
+    "superseded": "superseded",
+    "awaiting_outcome": "awaiting an outcome",
+    "not_trainable": "not trainable",
+}
+
+
+def accounting_lines(accounting: dict[str, Any]) -> list[tuple[str, str]]:
+    """The places of all settled turns, and those of them that were dropped or lost."""
+    settled = accounting["settled"]
+    if not settled:
+        return []
+    counts = accounting | {"quarantined": sum(accounting["quarantined"].values())}
+    parts = [f"{counts[name]} {words}" for name, words in _PLACES.items() if counts[name]]
+    dropped, lost = accounting["dropped"], accounting["lost"]
+    parts += [f"{lost} LOST"] if lost else []
+    found = [("settled", f"{settled} = {' + '.join(parts)}")]
+    share = f"{dropped} of them set aside as too old ({100 * dropped / settled:.1f} %)"
+    return [*found, ("dropped", share)] if dropped else found
 
 
 def judge_line(judging: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Lineage
+from openclaw_rl.shared.journal.deaths import MOST_DEATHS
 from openclaw_rl.shared.messages.images import misplaced
 from openclaw_rl.shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
 from openclaw_rl.shared.settings.judge_spec import choose_judge
@@ -118,12 +119,30 @@ class JudgeLoop:
             self._offset = 0
             waiting = waiting or await self._journal.unjudged(window)
         turns = [turn for turn in waiting if turn.turn_id not in busy][: most - len(working)]
+        turns = await self._without_deadly(turns, alone=not working)
         if not turns and not self._postponed:
             return 0
         lineage = await self._journal.lineage()
+        if turns:
+            await self._journal.begin_work("judge", [turn.turn_id for turn in turns])
         for turn in turns:
             working[turn.turn_id] = asyncio.create_task(self._settle(turn, lineage, self._judge))
         return await self._settle_explicit(self._in_flight | working.keys(), lineage) if self._postponed else 0
+
+    async def _without_deadly(self, turns: list[Turn], *, alone: bool) -> list[Turn]:
+        """The turns to begin. One that may have ended an earlier process is judged alone, so that it is known if it
+        does so again; then it is set aside.
+        """
+        deaths = await self._journal.deaths("judge") if turns else {}
+        for turn in turns:
+            if turn.turn_id not in deaths:
+                continue
+            if deaths[turn.turn_id] < MOST_DEATHS:
+                return [turn] if alone else []
+            reason = f"judging it ended the learner {deaths[turn.turn_id]} times"
+            log.error("turn %s is set aside: %s", turn.turn_id, reason)
+            await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason))
+        return [turn for turn in turns if turn.turn_id not in deaths]
 
     async def _settle_explicit(self, busy: AbstractSet[str], lineage: Lineage) -> int:
         """Settle the next few turns with feedback or an outcome that need no judge; returns how many."""
@@ -184,6 +203,7 @@ class JudgeLoop:
                 return False
             raise
         except JudgeAway:
+            await self._journal.end_work("judge", [turn.turn_id])
             raise
         except OpenClawRLError as error:
             log.error("judging turn %s failed: %s", turn.turn_id, error)
@@ -251,12 +271,15 @@ class JudgeLoop:
 
     async def _record(self, turn: Turn, judgement: Judgement, lineage: Lineage) -> None:
         lag = signals.version_lag(turn, lineage)
-        reason = signals.defect(turn, judgement, self._settings, lag=lag, needs_verdict=self._method.needs_verdict)
+        reason = signals.defect(turn, judgement, self._settings, needs_verdict=self._method.needs_verdict)
         sample = None if reason else signals.sample_of(turn, judgement)
         if sample is not None and self._method.hints == "follow-up":
             said = await self._journal.next_state(turn.turn_id), await self._journal.feedback_for(turn.turn_id)
             sample = msgspec.structs.replace(sample, hint=signals.follow_up(*said))
-        reason = reason if sample is None else self._method.cannot_use(sample)
+        if sample is not None:
+            spoken = judgement.signal == "feedback"
+            most = self._settings.learning.max_version_lag
+            reason = self._method.cannot_use(sample) or signals.aged(sample, lag, most, self._method, spoken=spoken)[1]
         again = judgement.signal != "judge" or judgement.instead_of is not None
         known = again and not misplaced(turn)
         lesson = await self._journal.last_lesson(turn.turn_id) if known else None

@@ -16,7 +16,9 @@ import msgspec
 from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, read_message, strip_stamp
 from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
+from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.journal import Lineage
+from openclaw_rl.shared.journal.accounting import STALE
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id
@@ -167,11 +169,11 @@ def left_out(turn: Turn) -> Judgement:
     )
 
 
-def defect(turn: Turn, judgement: Judgement, settings: Settings, *, lag: int, needs_verdict: bool = True) -> str:
-    """The reason why the turn, which is `lag` updates old, cannot be trained on, or ""; no score is one only if the
-    method `needs_verdict`.
+def defect(turn: Turn, judgement: Judgement, settings: Settings, *, needs_verdict: bool = True) -> str:
+    """The reason why the turn cannot be trained on, whatever its age, or ""; no score is one only if the method
+    `needs_verdict`.
     """
-    max_tokens, max_lag = settings.learning.max_sample_tokens, settings.learning.max_version_lag
+    max_tokens = settings.learning.max_sample_tokens
     if turn.untrainable:
         return turn.untrainable
     if turn.image_spans and settings.engine.backend == "fireworks":
@@ -193,12 +195,20 @@ def defect(turn: Turn, judgement: Judgement, settings: Settings, *, lag: int, ne
         return judgement.reason
     if judgement.score is None and needs_verdict:
         return f"{'no vote succeeded' if judgement.signal == 'judge' else 'no verdict'}: {judgement.reason}"
-    return stale(lag, max_lag)
+    return ""
 
 
-def stale(lag: int, most: int) -> str:
-    """The reason why an answer that is `lag` updates old is too old, or ""."""
-    return f"stale: sampled {lag} versions ago, more than max_version_lag = {most}" if lag > most else ""
+def aged(sample: Sample, lag: int, most: int, method: Method, *, spoken: bool) -> tuple[Sample, str]:
+    """The sample as it can be learned from `lag` updates after its sampling, and the reason why it cannot, or "".
+
+    A person's explicit word (`spoken`) keeps: the truncated ratio bounds the effect of an old answer. Any other sample
+    of more than `most` updates has no ratio any more, and is too old for a method that learns from it by no other way.
+    """
+    if spoken or lag <= most:
+        return sample, ""
+    age = f"sampled {lag} versions ago, more than max_version_lag = {most}"
+    old = msgspec.structs.replace(sample, no_ratio=sample.no_ratio or age)
+    return old, f"{STALE}: {age}" if method.cannot_use(old) else ""
 
 
 def version_lag(record: Turn | Sample, lineage: Lineage) -> int:

@@ -9,6 +9,7 @@ anchor is an answer of the base to a prompt without complaints; it keeps the pol
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from array import array
 from collections.abc import Sequence
@@ -146,6 +147,12 @@ def _images_under(turn: Turn, prompt: Sequence[int]) -> Sequence[PromptImage]:
     return shown_again(images, turn.prompt_ids, prompt) if images else ()
 
 
+def answer_seed(*parts: object) -> int:
+    """The seed of one answer: the same for the same parts, so that a step that is made again samples the same."""
+    digest = hashlib.sha256(" ".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4]) >> 1
+
+
 def sample_of(
     tokens: Tokens, prompt_ids: Sequence[int], *, origin: Literal["rehearsal", "anchor", "demonstration"], **fields: Any
 ) -> Sample:
@@ -190,8 +197,10 @@ class Rollouts:
         """
         return self._hook is None and (await self.engine.info()).sees
 
-    async def rehearse(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
-        """Fresh answers of the live policy to earlier prompts, with the hinted prompts of their teacher."""
+    async def rehearse(self, turns: Sequence[Turn], hints: Sequence[str], seed: str, batch: str = "") -> list[Sample]:
+        """Fresh answers of the live policy to earlier prompts, with the hinted prompts of their teacher. `seed` chooses
+        the prompts; answers are sampled by it and `batch`.
+        """
         settings = self.settings
         random = Random(f"rehearsals {seed}")
         chosen = await asyncio.to_thread(
@@ -204,8 +213,15 @@ class Rollouts:
         wanted = [turn for turn in chosen if prompts[turn.turn_id]]
         samples = await asyncio.gather(
             *(
-                self._answer(turn.prompt_ids, turn.policy, version=None, origin="rehearsal", images=images_of(turn))
-                for turn in wanted
+                self._answer(
+                    turn.prompt_ids,
+                    turn.policy,
+                    version=None,
+                    origin="rehearsal",
+                    images=images_of(turn),
+                    seed=answer_seed("rehearsal", seed, batch, place),
+                )
+                for place, turn in enumerate(wanted)
             )
         )
         return [
@@ -214,7 +230,9 @@ class Rollouts:
             if sample is not None
         ]
 
-    async def demonstrate(self, turns: Sequence[Turn], hints: Sequence[str], seed: str) -> list[Sample]:
+    async def demonstrate(
+        self, turns: Sequence[Turn], hints: Sequence[str], seed: str, batch: str = ""
+    ) -> list[Sample]:
         """The base's answers to earlier prompts, each with one of the hints in its prompt, as answers to the prompt
         without the hint. Left out are those that were cut (a small model's long answers often turn into loops), and
         those that do not belong to their prompt. None, with a note, if the engine holds only the live version.
@@ -230,8 +248,9 @@ class Rollouts:
             await asyncio.to_thread(hinted_prompts, self.prompter, turn, [random.choice(hints)]) for turn in chosen
         ]
 
-        async def ask(turn: Turn, hinted: Sequence[int]) -> Sample | None:
-            tokens = await self.generate(hinted, self.sampling, version=0, images=_images_under(turn, hinted))
+        async def ask(place: int, turn: Turn, hinted: Sequence[int]) -> Sample | None:
+            how = msgspec.structs.replace(self.sampling, seed=answer_seed("demonstration", seed, batch, place))
+            tokens = await self.generate(hinted, how, version=0, images=_images_under(turn, hinted))
             if tokens is None or tokens.finish_reason != "stop":
                 return None
             return sample_of(
@@ -245,7 +264,8 @@ class Rollouts:
             )
 
         try:
-            made = await gather(*(ask(turn, hinted[0]) for turn, hinted in zip(chosen, prompts, strict=True) if hinted))
+            pairs = enumerate(zip(chosen, prompts, strict=True))
+            made = await gather(*(ask(place, turn, hinted[0]) for place, (turn, hinted) in pairs if hinted))
             found = await relevant(self.engine, self.prompter, [one for one in made if one is not None])
         except EngineError as error:
             if error.status != 404:
@@ -255,7 +275,7 @@ class Rollouts:
         self.progress.note(DEMONSTRATIONS, "")
         return found
 
-    async def anchor(self, seed: str) -> list[Sample]:
+    async def anchor(self, seed: str, batch: str = "") -> list[Sample]:
         """Answers of the base to drill prompts; none, with a note, if the engine holds only the live version."""
         if not self._anchors:
             return []
@@ -272,7 +292,14 @@ class Rollouts:
         ]
         policy = self.settings.serve.model_name
         try:
-            samples = await asyncio.gather(*(self._answer(ids, policy, version=0, origin="anchor") for ids in prompts))
+            samples = await asyncio.gather(
+                *(
+                    self._answer(
+                        ids, policy, version=0, origin="anchor", seed=answer_seed("anchor", seed, batch, place)
+                    )
+                    for place, ids in enumerate(prompts)
+                )
+            )
         except EngineError as error:
             if error.status != 404:
                 raise
@@ -328,9 +355,11 @@ class Rollouts:
         version: int | None,
         origin: Literal["rehearsal", "anchor"],
         images: Sequence[PromptImage] = (),
+        seed: int,
     ) -> Sample | None:
         """One answer as a sample, or `None`."""
-        tokens = await self.generate(prompt_ids, self.sampling, version=version, images=images)
+        how = msgspec.structs.replace(self.sampling, seed=seed)
+        tokens = await self.generate(prompt_ids, how, version=version, images=images)
         if tokens is None:
             return None
         fields: dict[str, Any] = {"policy": policy, "images": images, "temperature": self.sampling.temperature}

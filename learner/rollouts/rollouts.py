@@ -25,7 +25,8 @@ class RolloutContext:
     """The argument of `custom_rollout`.
 
     `batch` are the samples that teach in this step, `hints` the remembered hints, `live` the number of the serving
-    version. `engine`, `prompter`, `settings` and `progress` are the learner's.
+    version; it and the `turns` of the batch seed the built-in rollouts. `engine`, `prompter`, `settings` and `progress`
+    are the learner's.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class RolloutContext:
         batch: Sequence[Sample],
         hints: Sequence[str],
         live: int,
+        turns: Sequence[str] = (),
     ) -> None:
         self.settings = rollouts.settings
         self.engine: Engine = rollouts.engine
@@ -47,6 +49,7 @@ class RolloutContext:
         self._rollouts = rollouts
         self.progress = rollouts.progress
         self._seed = f"{self.settings.learning.seed} {live}"
+        self._batch = " ".join(turns)
 
     async def rehearsals(self) -> list[Sample]:
         """The built-in rehearsals: `rehearsals` fresh answers of the policy to earlier prompts, if there is a hint."""
@@ -55,7 +58,7 @@ class RolloutContext:
             return []
         self.progress.now("rehearsing", f"{count} answers to earlier prompts")
         turns = await self.earlier_turns(images=await self._rollouts.sees())
-        return await self._rollouts.rehearse(turns, self.hints, self._seed)
+        return await self._rollouts.rehearse(turns, self.hints, self._seed, self._batch)
 
     async def demonstrations(self) -> list[Sample]:
         """The built-in demonstrations: at most `demonstrations` answers of the hinted base to earlier prompts, if there
@@ -68,11 +71,11 @@ class RolloutContext:
         turns = await self.earlier_turns(images=await self._rollouts.sees())
         complained: dict[str, bool] = {}
         fresh = [turn for turn in turns if not await self._complained_before(turn.parent_turn_id, complained)]
-        return await self._rollouts.demonstrate(fresh, self.hints, self._seed)
+        return await self._rollouts.demonstrate(fresh, self.hints, self._seed, self._batch)
 
     async def anchors(self) -> list[Sample]:
         """The built-in anchors: `anchors` answers of the base to drill prompts."""
-        return await self._rollouts.anchor(self._seed) if self.settings.learning.anchors else []
+        return await self._rollouts.anchor(self._seed, self._batch) if self.settings.learning.anchors else []
 
     async def earlier_turns(self, limit: int = EARLIER_PROMPTS, *, images: bool = False) -> list[Turn]:
         """The last main turns with different prompts, at most `limit`; with `images` also turns with images

@@ -58,7 +58,7 @@ def _session_in(user: str) -> str:
     if user.lstrip().startswith("{"):
         try:
             fields = msgspec.json.decode(user)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             return ""
         session = fields.get("session_id") if isinstance(fields, dict) else None
         return session.strip() if isinstance(session, str) else ""

@@ -70,6 +70,13 @@ class SessionLimit:
         self._known = True
 
 
+ERASING_SECONDS = 2.0
+"""Seconds between two tries to erase what a reader of the journal keeps."""
+
+ERASING_TRIES = 5
+"""Tries before a request to forget is answered: our own readers take some milliseconds."""
+
+
 @dataclass
 class SessionKeeper:
     """Ends, finds and forgets sessions. `idle_seconds` without a main turn or feedback end an episode."""
@@ -116,15 +123,30 @@ class SessionKeeper:
             )
         return turn
 
-    async def forget(self, session_id: str) -> list[int]:
-        """Delete a session and its answers in progress; the versions that learned from it. Raises `NotFound`."""
+    async def forget(self, session_id: str) -> tuple[list[int], bool]:
+        """Delete a session and its answers in progress. The versions that learned from it, and whether its text is
+        `pending` in the journal's log, since another program reads it. Raises `NotFound`.
+        """
         if await self.journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
         self.recorder.forget(session_id)
         versions = await self.journal.forget(session_id)
         self.conversations.forget(session_id)
         self.limit.left(session_id)
-        return versions
+        for _ in range(ERASING_TRIES):
+            if await self.journal.finish_erasing():
+                return versions, False
+            await asyncio.sleep(ERASING_SECONDS / 100)
+        return versions, True
+
+    async def erase(self) -> None:
+        """Finish what readers of the journal kept from being erased, until cancelled."""
+        while True:
+            try:
+                await self.journal.finish_erasing()
+            except JournalError as error:
+                log.warning("forgotten text is not erased yet: %s", error)
+            await asyncio.sleep(ERASING_SECONDS)
 
     async def end_idle(self) -> int:
         """End the episodes of sessions that were silent for too long; how many."""

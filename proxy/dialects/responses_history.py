@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from openclaw_rl.proxy.dialects.dialect import listed, refuse
-from openclaw_rl.proxy.dialects.headers import turn_digits
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.messages.equality import arguments_text
 
 _REFERENCE = "item_reference"
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "fc"}
 _ITEM_ID = re.compile(r"\A(msg|rs|fc)_([0-9a-f]{32})(?:_(\d{1,4}))?\Z")
+_RESPONSE_ID = re.compile(r"\Aresp_([0-9a-f]{32})\Z")
+_SHOWN = 100
 _NOT_KEPT = "only recorded and complete answers of this service can be named by id, until they are forgotten."
 
 
@@ -47,15 +48,16 @@ def previous_turn(body: Mapping[str, Any]) -> str | None:
     identity = body.get("previous_response_id")
     if identity is None:
         return None
-    if not isinstance(identity, str) or not identity.startswith("resp_"):
+    found = _RESPONSE_ID.match(identity) if isinstance(identity, str) else None
+    if found is None:  # it would be part of a URL
         raise unknown_previous(identity)
-    return "turn_" + turn_digits(identity)
+    return f"turn_{found[1]}"
 
 
 def unknown_previous(identity: Any) -> BadRequest:
     """The error for a previous response that is not kept here."""
     return refuse(
-        f"Previous response with id {identity!r} not found: {_NOT_KEPT} Send the whole input instead.",
+        f"Previous response with id {repr(identity)[:_SHOWN]} not found: {_NOT_KEPT} Send the whole input instead.",
         "previous_response_id",
         "previous_response_not_found",
     )

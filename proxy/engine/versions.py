@@ -55,9 +55,10 @@ class ServedVersions:
             raise self._names.unknown(self._names.served(number)) from error
         await self._watch.refresh()
 
-    async def promote(self, number: int) -> dict[str, Any]:
-        """Make version `number` serve new requests; the learner continues from it. Returns the versions that are live
-        now and before.
+    async def promote(self, number: int, *, release: bool = False) -> dict[str, Any]:
+        """Make version `number` serve new requests; the learner continues from it. With `release` the samples are ready
+        again that only the line that is left has learned from. Returns the versions that are live now and before, how
+        many samples were released, and how many turns such lines hold still.
 
         The journal decides, so an engine that is away loads it when it is back. Raises `NotFound` for an unknown
         version, `Conflict` for one that is rejected, not published yet, without files, or cannot be loaded.
@@ -84,6 +85,8 @@ class ServedVersions:
         if info is not None and info.several_versions:
             await self._load(version, path, live=False)
         await self._journal.set_version_state(number, "live")
+        left = before if before != number else max(versions)
+        released = await self._journal.release(left) if release and left is not None else 0
         engine = self._watch.error
         if info is not None:
             try:
@@ -95,7 +98,8 @@ class ServedVersions:
                 engine = str(error)  # the process that may change it follows the journal
             await self._watch.refresh()
         log.info("version %d is live instead of version %s, on request", number, before)
-        return {"live": number, "before": before, "engine": engine}
+        held = (await self._journal.accounting())["rolled_back"]
+        return {"live": number, "before": before, "engine": engine, "released": released, "rolled_back": held}
 
     async def names(self) -> list[str]:
         """The model names that clients can ask for now, without aliases."""

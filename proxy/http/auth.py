@@ -1,28 +1,66 @@
-"""API keys: sent as a bearer token or `x-api-key`, compared in constant time."""
+"""API keys: sent as a bearer token or `x-api-key`, compared in constant time; and the scope that a request needs."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
 
-from openclaw_rl.shared.errors import ConfigError, Unauthorized
+from openclaw_rl.shared.api_keys import KeyFile, KeyScope
+from openclaw_rl.shared.errors import ConfigError, Forbidden, Unauthorized
 from openclaw_rl.shared.process import is_loopback
 
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 
+_SIGNALS = ("/feedback", "/outcome", "/session-done", "/session-start")
 
-def authorize(headers: Mapping[str, str], keys: Sequence[str]) -> int:
-    """The index of the key that the lower-case `headers` carry; 0 where no keys are set. Raises `Unauthorized`."""
-    if not keys:
-        return 0
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-    if not sent:
-        raise Unauthorized("No API key was sent: put it in the header 'Authorization: Bearer KEY'.")
-    found = [index for index, key in enumerate(keys) if hmac.compare_digest(sent.encode(), key.encode())]
-    if not found:
-        raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
-    return found[0]
+
+class Admission:
+    """Decides which requests may pass: by the keys of the settings, which may do everything, and those of the data
+    folder within their scopes.
+    """
+
+    def __init__(self, keys: Sequence[str], stored: KeyFile | None = None) -> None:
+        self._keys = keys
+        self._stored = stored
+
+    def admit(self, headers: Mapping[str, str], method: str, path: str) -> int:
+        """The index of the key that the lower-case `headers` carry, those of the data folder after those of the
+        settings; 0 where no keys are set. Raises `Unauthorized`, and `Forbidden` for a key without the scope.
+        """
+        if not self._keys:
+            return 0
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        if not sent:
+            raise Unauthorized("No API key was sent: put it in the header 'Authorization: Bearer KEY'.")
+        found = [index for index, key in enumerate(self._keys) if hmac.compare_digest(sent.encode(), key.encode())]
+        if found:
+            return found[0]
+        stored = self._stored.find(sent) if self._stored is not None else None
+        if stored is None:
+            raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
+        scopes = scopes_of(method, path)
+        if not any(map(stored.allows, scopes)):
+            raise Forbidden(
+                f"The key {stored.name!r} has no scope {' or '.join(scopes)}, which {method} {path} needs (it has "
+                f"{', '.join(stored.scopes)}). Make one that has: openclaw-rl keys create"
+            )
+        return len(self._keys) + stored.number - 1
+
+
+def scopes_of(method: str, path: str) -> tuple[KeyScope, ...]:
+    """The scopes of which a request needs one. Routes that are not named here need `admin`."""
+    if path == "/metrics":
+        return ("read",)
+    control = path.removeprefix("/v1") if path.startswith("/v1/rl/") else path
+    if not control.startswith("/rl/"):
+        return ("chat",) if path.startswith("/v1/") else ("admin",)
+    if method == "POST" and control.removeprefix("/rl") in _SIGNALS:
+        return ("feedback",)
+    if method not in ("GET", "HEAD"):
+        return ("admin",)
+    # A history that only names an answer is completed with the client's key. Its id was given to the client alone.
+    return ("read", "chat") if control.startswith("/rl/turns/") else ("read",)
 
 
 def check_binding(host: str, key: str) -> None:

@@ -25,6 +25,7 @@ from openclaw_rl.proxy.http.json import Fields, decode_object, json_response, re
 from openclaw_rl.proxy.routes.status import status_report
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import BadRequest, NotFound
+from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.messages.normalize import clean_text
 from openclaw_rl.shared.records import Feedback, Outcome, now
 
@@ -59,6 +60,10 @@ class _OutcomeBody(_Action):
 class _Page(msgspec.Struct):
     limit: Annotated[int, Meta(ge=0, le=1000)] = 50
     offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
+
+
+class _PromoteQuery(msgspec.Struct):
+    release: bool = False
 
 
 class _DoneBody(_Action):
@@ -153,8 +158,8 @@ async def session(request: Request) -> Response:
 async def forget(request: Request) -> Response:
     """Delete a session's content and everything derived from it."""
     session_id = request.path_params["session_id"]
-    versions = await _service(request).sessions.forget(session_id)
-    return json_response({"session_id": session_id, "forgotten": True, "versions": versions})
+    versions, pending = await _service(request).sessions.forget(session_id)
+    return json_response({"session_id": session_id, "forgotten": True, "pending": pending, "versions": versions})
 
 
 async def turn(request: Request) -> Response:
@@ -187,12 +192,14 @@ async def promote(request: Request) -> Response:
     number = request.path_params["number"]
     if not number.isascii() or not number.isdigit() or len(number) > 15:
         raise BadRequest(f"{number!r} is no version number.", param="number")
-    return json_response(await _service(request).versions.promote(int(number)))
+    query = read_fields(request.query_params, _PromoteQuery, strict=False)
+    return json_response(await _service(request).versions.promote(int(number), release=query.release))
 
 
 async def train(request: Request, state: str) -> Response:
     """Pause training after the step in progress, while chat and capture continue; or train again (`running`)."""
     service = _service(request)
+    await service.journal.set_control(PAUSE_REASON, "")
     await service.journal.set_control("train", state)
     return json_response({"training": state if service.settings.learning.train else "off"})
 

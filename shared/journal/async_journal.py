@@ -16,7 +16,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import sessions, signals, turns
-from openclaw_rl.shared.journal.journal import Journal, Operation, Operations
+from openclaw_rl.shared.journal.journal import FORGET, Journal, Operation, Operations
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.writer import LINGER_SECONDS, GroupWriter
 from openclaw_rl.shared.records import Kind, Sample, Turn
@@ -131,6 +131,20 @@ class AsyncJournal(Operations):
         # A failure that `record_turn` has reported already is not reported again.
         opening.written.add_done_callback(lambda written: written.cancelled() or written.exception())
         return opening
+
+    async def forget(self, session_id: str) -> list[int]:
+        """See `sessions.forget`; `finish_erasing` is still to be called."""
+        return await self.run(FORGET, session_id)
+
+    async def finish_erasing(self) -> bool:
+        """See `Journal.finish_erasing`; nothing waits for it."""
+        erasing = await self.get_control(sessions.ERASING)
+        if not erasing:
+            return True
+        emptied = await asyncio.get_running_loop().run_in_executor(self._readers, self.sync.database.empty_log)
+        if emptied:
+            await self.erased(erasing)
+        return emptied
 
     async def ready_samples(self, limit: int) -> list[Sample]:
         """See `Journal.ready_samples`."""

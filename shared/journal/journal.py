@@ -7,7 +7,17 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from openclaw_rl.shared.journal import audits, learning, signals, status, transfer, turns
+from openclaw_rl.shared.journal import (
+    accounting,
+    audits,
+    deaths,
+    integrity,
+    learning,
+    signals,
+    status,
+    transfer,
+    turns,
+)
 from openclaw_rl.shared.journal import sessions as episodes
 from openclaw_rl.shared.journal.sqlite import Connection, Database
 from openclaw_rl.shared.records import Sample
@@ -48,7 +58,7 @@ class Operations:
 
     open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
     end_episode = Operation(episodes.end_episode, writes=True)
-    forget = Operation(episodes.forget, writes=True)
+    erased = Operation(episodes.erased, writes=True)
     begun_after = Operation(episodes.begun_after)
     turn_ref = Operation(episodes.turn_ref)
     idle_sessions = Operation(episodes.idle_sessions)
@@ -101,6 +111,22 @@ class Operations:
     versions = Operation(learning.versions)
     next_version_number = Operation(learning.next_version_number)
 
+    release = Operation(learning.release, writes=True)
+    backlog = Operation(accounting.backlog)
+    waiting_count = Operation(accounting.waiting_count)
+    accounting = Operation(accounting.accounting)
+
+    contradictions = Operation(integrity.contradictions)
+    file_faults = Operation(integrity.file_faults)
+    turn_rows = Operation(integrity.turn_rows)
+    unreadable = Operation(integrity.unreadable)
+
+    begin_work = Operation(deaths.begin_work, writes=True)
+    end_work = Operation(deaths.end_work, writes=True)
+    stop_work = Operation(deaths.stop_work, writes=True)
+    count_deaths = Operation(deaths.count_deaths, writes=True)
+    deaths = Operation(deaths.deaths)
+
     pass_unaudited = Operation(audits.pass_unaudited, writes=True)
     add_audit = Operation(audits.add_audit, writes=True)
     unaudited = Operation(audits.unaudited)
@@ -122,6 +148,9 @@ class Operations:
 
     _ready = Operation(learning.ready_samples)
     _known_episode = Operation(episodes.known_episode)
+
+
+FORGET = Operation(episodes.forget, writes=True)
 
 
 class Journal(Operations):
@@ -146,6 +175,21 @@ class Journal(Operations):
         """Run an operation in a transaction of its own."""
         with self.database.writing() if operation.writes else self.database.reading() as connection:
             return operation.function(connection, *args, **kwargs)
+
+    def forget(self, session_id: str) -> list[int]:
+        """See `sessions.forget`; then its content leaves the write-ahead log, unless a reader keeps it."""
+        versions = self.run(FORGET, session_id)
+        self.finish_erasing()
+        return versions
+
+    def finish_erasing(self) -> bool:
+        """Empty the write-ahead log of deleted content. False while a reader somewhere keeps it: try again."""
+        erasing = self.get_control(episodes.ERASING)
+        if erasing and not self.database.empty_log():
+            return False
+        if erasing:
+            self.erased(erasing)
+        return True
 
     def ready_samples(self, limit: int) -> list[Sample]:
         """Samples that no version holds yet, oldest first. A turn that is damaged, or whose images have lost their

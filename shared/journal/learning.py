@@ -10,13 +10,14 @@ from typing import Any
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import encoding
+from openclaw_rl.shared.journal.accounting import LINE, LIVE_LINE
 from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.journal.turns import naming_row, read_turn, turn_row
 from openclaw_rl.shared.journal.views import LearningFigures, Lineage, TurnReaction
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
-from openclaw_rl.shared.records import PolicyVersion, Sample, Turn, VersionState, now
+from openclaw_rl.shared.records import PolicyVersion, Sample, Turn, VersionState, new_id, now
 
 HELD_BACK = "held back for the guard"
 """The beginning of the reason why a turn that is kept for the guard is quarantined."""
@@ -47,13 +48,19 @@ ORDER BY judgements.id DESC
 
 _SAMPLE_PLAIN = ("sample_id", "policy", "temperature", "reward", "hint", "time")
 _SAMPLE = f"SELECT turn, checksum, explicit, hinted_prompts, {', '.join(_SAMPLE_PLAIN)} FROM samples"
+_COPIED = ("turn", "explicit", "hinted_prompts", *_SAMPLE_PLAIN)
+_OF_LIVE = f"WITH RECURSIVE {LIVE_LINE}"
+_LESSON = """state = 'consumed' AND sample_id IN
+(SELECT sample_id FROM version_samples WHERE version IN line OR NOT EXISTS (SELECT 1 FROM line))"""
+"""A sample that the live version has learned from; where none is live yet, that any has."""
+
 _VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")
 _VERSION = f"SELECT metrics, guard, {', '.join(_VERSION_PLAIN)} FROM versions"
 
 
 def add_sample(connection: Connection, sample: Sample, *, correction: bool = False) -> None:
     """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Does nothing
-    where an audit found the turn misaligned. Where a version has learned from the turn it must not count twice:
+    where an audit found the turn misaligned. Where the live version has learned from the turn it must not count twice:
     then only a `correction` of what was learned is made ready, and any other sample takes back a correction that
     still waits. Idempotent by `sample_id`.
 
@@ -82,7 +89,7 @@ def add_sample(connection: Connection, sample: Sample, *, correction: bool = Fal
     if connection.value("SELECT 1 FROM audits WHERE turn = ? AND verdict = 'misaligned'", row):
         return
     connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (row,))
-    learned = connection.value("SELECT 1 FROM samples WHERE turn = ? AND state = 'consumed'", row)
+    learned = connection.value(f"{_OF_LIVE} SELECT 1 FROM samples WHERE turn = ? AND {_LESSON}", row)
     if learned and not correction:
         return
     connection.execute("DELETE FROM quarantines WHERE turn = ?", (row,))
@@ -97,10 +104,12 @@ def add_sample(connection: Connection, sample: Sample, *, correction: bool = Fal
 
 
 def last_lesson(connection: Connection, turn_id: str) -> Sample | None:
-    """The sample of a turn that a version learned from last; `None` if none did."""
+    """The sample of a turn that the live version, or one that it descends from, learned from last; `None` if none
+    did.
+    """
     row = connection.execute(
-        f"{_SAMPLE} WHERE turn = (SELECT id FROM turns WHERE turn_id = ?) "
-        "AND state = 'consumed' ORDER BY id DESC LIMIT 1",
+        f"{_OF_LIVE} {_SAMPLE} WHERE turn = (SELECT id FROM turns WHERE turn_id = ?) "
+        f"AND {_LESSON} ORDER BY id DESC LIMIT 1",
         (turn_id,),
     ).fetchone()
     return None if row is None else _sample(read_turn(connection, row[0]), row)
@@ -261,6 +270,30 @@ def make_live(connection: Connection, number: int) -> bool:
     return goes_live
 
 
+def release(connection: Connection, left: int) -> int:
+    """Make the samples ready again that version `left`, or one that it descends from, learned from and the live one did
+    not: of each turn the last one, as a copy, since the versions keep their samples. Returns how many. Turns that were
+    set aside since, and those with a sample that waits, stay as they are.
+    """
+    rows = connection.execute(
+        f"{_OF_LIVE}, {LINE.replace('line', 'gone').format('?')} "
+        f"SELECT max(samples.id), {', '.join(_COPIED)} FROM samples JOIN version_samples USING (sample_id) "
+        "WHERE state = 'consumed' AND version IN gone AND version NOT IN line "
+        "AND NOT EXISTS (SELECT 1 FROM quarantines WHERE quarantines.turn = samples.turn) "
+        "AND NOT EXISTS (SELECT 1 FROM samples AS other LEFT JOIN version_samples AS held USING (sample_id) "
+        "WHERE other.turn = samples.turn AND (other.state = 'ready' "
+        "OR (other.state = 'consumed' AND held.version IN line))) GROUP BY samples.turn ORDER BY samples.id",
+        (left,),
+    ).fetchall()
+    for _, *columns in rows:
+        values = dict(zip(_COPIED, columns, strict=True))
+        values |= {"released_from": values["sample_id"], "sample_id": new_id("sample"), "state": "ready"}
+        turn_id = connection.value("SELECT turn_id FROM turns WHERE id = ?", values["turn"])
+        values["checksum"] = _checksum(turn_id, values)
+        insert(connection, "samples", values)
+    return len(rows)
+
+
 def live_version(connection: Connection) -> PolicyVersion | None:
     """The version that serves new requests."""
     return next(iter(_versions(connection, "WHERE state = 'live'")), None)
@@ -325,6 +358,11 @@ def _sample(turn: Turn, row: tuple[Any, ...]) -> Sample:
     )
 
 
+def samples_of(connection: Connection, turn: Turn, row: int) -> list[Sample]:
+    """Every sample of a turn, whatever became of it. Raises `DamagedRecord`."""
+    return [_sample(turn, found) for found in connection.execute(f"{_SAMPLE} WHERE turn = ?", (row,)).fetchall()]
+
+
 def _consume(connection: Connection, number: int, position: int, sample_id: str) -> None:
     query = "SELECT state, turn, reward, hint FROM samples WHERE sample_id = ?"
     found = connection.execute(query, (sample_id,)).fetchone()
@@ -365,6 +403,15 @@ def _change_state(
     if state == "live":
         connection.execute("UPDATE versions SET state = 'retired' WHERE state = 'live'")
     connection.execute("UPDATE versions SET state = ? WHERE number = ?", (state, number))
+    if state == "live":
+        # What was released from its line, and what was judged while another served, it has learned already. A person's
+        # new word waits as a correction.
+        connection.execute(
+            f"{_OF_LIVE} UPDATE samples SET state = 'superseded' WHERE state = 'ready' "
+            "AND (released_from IS NOT NULL OR NOT explicit) AND EXISTS (SELECT 1 FROM samples AS lesson "
+            "JOIN version_samples USING (sample_id) WHERE lesson.turn = samples.turn AND lesson.state = 'consumed' "
+            "AND version IN line)"
+        )
     if state == "rejected":
         reason = f"version {number} was rejected: {guard.get('reason') or json.dumps(dict(guard))}"
         samples = connection.execute(

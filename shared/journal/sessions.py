@@ -9,7 +9,7 @@ from openclaw_rl.shared.journal import image_store
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN, rebase
 from openclaw_rl.shared.journal.views import EpisodeRow, SessionRow, TurnRef, TurnSummary
-from openclaw_rl.shared.records import Kind, now
+from openclaw_rl.shared.records import Kind, new_id, now
 
 FOUND = 64
 """Turns that are given for one digest: of the same words in thousands of sessions only the latest matter."""
@@ -56,6 +56,9 @@ _STATES = (
     ("SELECT 1 FROM judgements WHERE turn = ?", "judged"),
 )
 """The state of a turn is that of the first query that finds something."""
+
+ERASING = "erasing"
+"""The control that says that deleted content may still be in the write-ahead log, with a value of its own each time."""
 
 # Everything that hangs on a turn, in an order that foreign keys allow.
 _LAST_JUDGEMENT = "last judgement"
@@ -270,8 +273,13 @@ def forget(connection: Connection, session_id: str) -> list[int]:
     _forget_content(connection, session, [row for row, _ in turns])
     for _, turn_id in turns:
         connection.recent.drop(turn_id)
-    connection.erased = True
+    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (ERASING, new_id("")))
     return versions
+
+
+def erased(connection: Connection, erasing: str) -> None:
+    """The log was emptied after the transaction that set the control `ERASING` to this."""
+    connection.execute("DELETE FROM controls WHERE key = ? AND value = ?", (ERASING, erasing))
 
 
 def last_judgement(connection: Connection) -> int:
@@ -299,6 +307,7 @@ def _forget_content(connection: Connection, session: int, turns: Sequence[int]) 
     for table in _OF_A_TURN:
         connection.executemany(f"DELETE FROM {table} WHERE turn = ?", [(turn,) for turn in turns])
     connection.execute("UPDATE turns SET base = NULL WHERE session = ?", (session,))
+    connection.execute("DELETE FROM work WHERE subject IN (SELECT turn_id FROM turns WHERE session = ?)", (session,))
     forget_expected(connection, session)
     for table in ("turns", "outcomes", "episodes"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
@@ -310,7 +319,8 @@ def _forget_content(connection: Connection, session: int, turns: Sequence[int]) 
     image_store.drop_unseen(connection, images)
 
 
-_EXPECTED = "outcome-expected/"
+EXPECTED = "outcome-expected/"
+"""The beginning of the control that says for a session, by its row, in which episode an outcome is to come."""
 
 ANSWERED_BY_TOOLS = (
     "SELECT id FROM turns WHERE session = ? AND episode = ? AND kind = 'main' AND status = 'complete' "
@@ -321,13 +331,13 @@ ANSWERED_BY_TOOLS = (
 
 def expected_episode(connection: Connection, session: int) -> int | None:
     """The episode of a session (its row) that an outcome is to come for, `None` where none was announced."""
-    episode = connection.value("SELECT value FROM controls WHERE key = ?", f"{_EXPECTED}{session}")
+    episode = connection.value("SELECT value FROM controls WHERE key = ?", f"{EXPECTED}{session}")
     return None if episode is None else int(episode)
 
 
 def expect(connection: Connection, session: int, episode: int) -> None:
     """An outcome is to come for this episode: what tools answered in it waits for no judge."""
-    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (f"{_EXPECTED}{session}", str(episode)))
+    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (f"{EXPECTED}{session}", str(episode)))
     connection.execute(
         f"DELETE FROM judge_queue WHERE turn IN ({ANSWERED_BY_TOOLS}) "
         "AND NOT EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = judge_queue.turn)",
@@ -340,7 +350,7 @@ def forget_expected(connection: Connection, session: int | None, *, queue: bool 
     episode = None if session is None else expected_episode(connection, session)
     if episode is None:
         return
-    connection.execute("DELETE FROM controls WHERE key = ?", (f"{_EXPECTED}{session}",))
+    connection.execute("DELETE FROM controls WHERE key = ?", (f"{EXPECTED}{session}",))
     if queue:
         connection.execute(f"INSERT OR IGNORE INTO judge_queue {ANSWERED_BY_TOOLS}", (session, episode))
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
+from openclaw_rl.shared.journal.deaths import end_work
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import (
     expect,
@@ -175,6 +176,7 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
         (last_judgement(connection) + 1, turn, judgement.feedback_id, judgement.score, wish, pack_record(judgement)),
     )
     _count_votes(connection, judgement)
+    end_work(connection, "judge", [judgement.turn_id])
     if judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id):
         _queue(connection, turn)
     elif not _newer_feedback(connection, turn):
@@ -187,6 +189,7 @@ def add_quarantine(connection: Connection, quarantine: Quarantine) -> None:
     """
     turn = turn_row(connection, quarantine.turn_id)
     quarantine_turn(connection, turn, quarantine.reason, quarantine.time)
+    end_work(connection, "judge", [quarantine.turn_id])
     judged = connection.value("SELECT 1 FROM judgements WHERE turn = ?", turn)
     if not judged or not _newer_feedback(connection, turn):
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
@@ -351,6 +354,18 @@ def _count_votes(connection: Connection, judgement: Judgement) -> None:
     new = (1, judgement.score is None, len(votes), sum(bool(vote.failure) for vote in votes))
     counts = json.dumps([count + more for count, more in zip(vote_counts(connection), new, strict=True)])
     connection.execute("INSERT OR REPLACE INTO controls (key, value) VALUES (?,?)", (_VOTES, counts))
+
+
+def records_of(connection: Connection, turn: int) -> list[msgspec.Struct]:
+    """The next state, feedback and judgements of a row. Raises `DamagedRecord`."""
+    tables: dict[str, type[msgspec.Struct]] = {
+        "next_states": NextState, "feedback": Feedback, "judgements": Judgement,
+    }  # fmt: skip
+    return [
+        unpack_record(body, record)
+        for table, record in tables.items()
+        for body in connection.column(f"SELECT body FROM {table} WHERE turn = ?", turn)
+    ]
 
 
 def _records(connection: Connection, record: type[_T], query: str, key: str) -> list[_T]:

@@ -32,12 +32,10 @@ _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 
 class Connection(sqlite3.Connection):
-    """A thread's connection. `erased`: this transaction deletes content, which must leave the write-ahead log too.
-    `recent`, shared by all connections of a `Database`: contents of recent turns by turn id, so that recording the next
-    one reads nothing.
+    """A thread's connection. `recent`, shared by all connections of a `Database`: contents of recent turns by turn id,
+    so that recording the next one reads nothing.
     """
 
-    erased = False
     recent: SharedCache[str, Content]
 
     def value(self, query: str, *values: object) -> Any:
@@ -101,11 +99,25 @@ class Database:
                 yield connection
                 connection.execute("COMMIT")
                 self.commits += 1
-                if connection.erased:
-                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
-                connection.erased = False
                 _undo(connection)
+
+    def empty_log(self) -> bool:
+        """Empty the write-ahead log, so that it holds nothing that was deleted. False, at once, while somewhere a
+        transaction is open.
+        """
+        with self._errors("write"):
+            connection = self._connect()
+            connection.execute("PRAGMA busy_timeout = 0")
+            try:
+                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    raise
+                busy = True
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+            return not busy
 
     def run_group(self, operations: Sequence[Callable[[Connection], Any]]) -> list[Any]:
         """Run writing operations in one transaction with one fsync; each gives its result or, in its place, its

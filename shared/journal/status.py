@@ -18,6 +18,9 @@ from openclaw_rl.shared.journal.views import ProcessRow
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
 from openclaw_rl.shared.records import Audit, Turn, now
 
+PAUSE_REASON = "pause reason"
+"""The control that says why training is paused, "" where a person paused it."""
+
 _SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "time", "version", "version_state")
 
 _SAMPLES = """

@@ -56,6 +56,14 @@ class JudgeSettings(Group):
     custom_reward: Hook = Field("", description="Your own reward model: module:attribute or ./file.py")
 
 
+def _checkpoints(text: str) -> re.Match[str]:
+    """The number and the size of the checkpoints to keep. Raises `ValueError`."""
+    found = re.fullmatch(r"\s*(\d{1,6})\s*(?:,\s*(\d+(?:\.\d+)?)\s*GB\s*)?", text)
+    if found is None or int(found[1]) < 2:
+        raise ValueError(f"{text!r} is neither a number from 2 nor such a number and a size: 8, 20GB")
+    return found
+
+
 class LearningSettings(Recipe):
     """Training data, method, rollouts, checkpoints. Defaults are those of `rehearse`; `method_defaults` has others."""
 
@@ -114,10 +122,10 @@ class LearningSettings(Recipe):
     resume: str = Field(
         "", description="Checkpoint folder from which training starts in a new journal; default: the base"
     )
-    keep_checkpoints: int = Field(
-        8,
-        ge=2,
-        description="Number of newest checkpoints to keep on disk; the live version's and its parent's are always kept",
+    keep_checkpoints: str = Field(
+        "8",
+        description="Number of newest checkpoints to keep on disk, at least 2; 8, 20GB also limits their size "
+        "together; the live version's and its parent's are always kept",
     )
     report_to: str = Field(
         "",
@@ -156,8 +164,25 @@ class LearningSettings(Recipe):
         return "tensorboard" in self._reports
 
     @property
+    def checkpoints_kept(self) -> int:
+        """The number of newest checkpoints to keep."""
+        return int(_checkpoints(self.keep_checkpoints)[1])
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """The size that all checkpoints may have together; infinite without a limit."""
+        size = _checkpoints(self.keep_checkpoints)[2]
+        return float(size) * 1e9 if size else float("inf")
+
+    @property
     def _reports(self) -> list[str]:
         return [one.strip() for one in self.report_to.split(",")]
+
+    @field_validator("keep_checkpoints", mode="before")
+    @classmethod
+    def _keep_checkpoints(cls, value: object) -> str:
+        _checkpoints(str(value))
+        return str(value)
 
     @field_validator("report_to", mode="after")
     @classmethod

@@ -42,7 +42,8 @@ class ServeSettings(Group):
     api_key: Key = Field(
         "",
         description="Keys that clients may send as a bearer token, comma-separated; if empty, `serve` creates one in "
-        "the data folder. Every key has all rights (read and delete every session, pause learning); key_concurrency "
+        "the data folder. Each of these has all rights (read and delete every session, pause learning); openclaw-rl "
+        "keys makes keys with fewer; key_concurrency "
         "applies to each key",
     )
     model_name: str = Field(

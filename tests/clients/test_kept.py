@@ -88,7 +88,7 @@ def test_forgetting_a_session_leaves_nothing_of_it(captured: Captured) -> None:
         assert (row["main"], row["side"]) == (4, 3)
         assert on_disk(captured.proxy.data)
         gone = client.delete(f"/rl/sessions/{session['x-session-id']}")
-        assert gone.json() == {**named, "forgotten": True, "versions": []}
+        assert gone.json() == {**named, "forgotten": True, "pending": False, "versions": []}
         assert client.delete(f"/rl/sessions/{session['x-session-id']}").status_code == 404
         assert [client.get(f"/rl/turns/{turn}").status_code for turn in turns] == [404] * 6
     assert on_disk(captured.proxy.data) == []

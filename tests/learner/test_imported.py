@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from openclaw_rl.learner.judge.signals import version_lag
-from openclaw_rl.shared.records import PolicyVersion, Sampling
+from openclaw_rl.shared.records import Feedback, PolicyVersion, Sampling
 from tests.learner.world import World
 
 
@@ -46,18 +46,22 @@ async def test_methods_that_need_a_ratio_leave_it_out_and_say_so(worlds: Callabl
 
 
 async def test_it_does_not_grow_stale(worlds: Callable[..., World]) -> None:
-    world = worlds(max_version_lag=1)
+    world = worlds(method="binary", max_version_lag=1)
     await world.versions.start()
     for number in range(1, 6):
         await world.journal.commit_version(
             PolicyVersion(number=number, parent=number - 1, state="live", checkpoint="", guard={"passed": True})
         )
-    old = await world.says(1, "Please do not use bold.")
+    old = await world.says(1, "thanks")
     mine = await world.says(2, "Please do not use bold.", sampling=Sampling(imported=True))
     lineage = await world.journal.lineage()
     assert (version_lag(old, lineage), version_lag(mine, lineage)) == (5, 0)
     assert await world.judge.once() == 2
     assert "stale" in await reason(world, old.turn_id)
-    assert await reason(world, mine.turn_id) == ""
+    assert await reason(world, mine.turn_id) != "" and "stale" not in await reason(world, mine.turn_id)
+    world = worlds(max_version_lag=1)
+    word = Feedback(turn_id=mine.turn_id, session_id=mine.session_id, score=-1.0, text="No bold, please.")
+    await world.journal.add_feedback(word)
+    assert await world.judge.once() == 1
     (sample,) = await world.journal.ready_samples(9)
     assert (sample.turn_id, version_lag(sample, lineage)) == (mine.turn_id, 0)

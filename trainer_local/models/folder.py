@@ -19,7 +19,10 @@ def quantization(folder: str) -> str:
 def dtype(folder: str) -> str:
     """The type that a model's weights are made for, "" if its config has none."""
     config = _config(folder)
-    return str(config.get("dtype") or config.get("torch_dtype") or "")  # its name before transformers 5
+    for part in (config, config.get("text_config") or {}):
+        if found := part.get("dtype") or part.get("torch_dtype"):  # its name before transformers 5
+            return str(found)
+    return ""
 
 
 def another(path: str, kind: str, base: str) -> str:

@@ -29,7 +29,7 @@ from openclaw_rl.trainer_local.backend import (
     sglang_targets,
     sglang_variables,
 )
-from openclaw_rl.trainer_local.models.folder import quantization
+from openclaw_rl.trainer_local.models.folder import dtype, quantization
 from openclaw_rl.trainer_local.placement.place import current_placement
 from openclaw_rl.trainer_local.sglang.container import is_container, with_variables
 from openclaw_rl.trainer_local.sglang.owner_client import card_path
@@ -216,8 +216,12 @@ def server_line(
         place = given.index("--model-path") + 1
         if "--tokenizer-path" not in given:
             own += ["--tokenizer-path", given[place]]
+        made_for = dtype(given[place])
         given[place] = live[1]
         own += ["--weight-version", weights_label(*live)]
+        if made_for in ("bfloat16", "float16"):
+            # The trainer writes weights in single precision, for which SGLang takes float16 by itself.
+            given = ["--dtype", made_for, *given]
     return filled(program, [*given, *own], ",".join(gpus))
 
 

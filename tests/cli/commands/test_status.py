@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.commands.status import show, traffic_lines
+from openclaw_rl.cli.commands.status import accounting_lines, show, traffic_lines
+from openclaw_rl.shared.journal.accounting import PLACES
 
 FREE = {"places": 4, "active": 1, "waiting": 0, "refused": 0}
 
@@ -61,3 +62,17 @@ def test_trouble_of_the_engine_is_reported(trouble: str, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert ("trouble" in shown) == bool(trouble) and trouble in shown
     assert "rules (auto: the tiny policy); 2 turns not understood" in shown
+
+
+def test_settled_turns_are_accounted_for() -> None:
+    places = {"queued": 3, "ready": 0, "consumed": 90, "rolled_back": 2, "quarantined": {"stale: old": 4, "cut": 1}}
+    assert accounting_lines({"settled": 0}) == []
+    assert accounting_lines({"settled": 100, **dict.fromkeys(PLACES, 0), **places, "dropped": 4}) == [
+        (
+            "settled",
+            "100 = 3 with the judge + 90 learned from + 2 learned from by versions that were left + 5 set aside",
+        ),
+        ("dropped", "4 of them set aside as too old (4.0 %)"),
+    ]
+    lost = {"settled": 1, **dict.fromkeys(PLACES, 0), "quarantined": {}, "lost": 1, "dropped": 0}
+    assert accounting_lines(lost) == [("settled", "1 = 1 LOST")]

@@ -13,6 +13,7 @@ from openclaw_rl.cli.commands.versions import verdict
 from openclaw_rl.shared.records import PolicyVersion
 from tests.cli.test_commands import fails, run
 from tests.processes import Proxy
+from tests.shared.journal_records import judged, make_turn, sample_of, user_reply
 
 ACCEPTED = {"answers": 16, "held_back": 2, "candidate": -0.1, "parent": -0.11, "drop": -0.01, "limit": 0.5}
 GUARD: dict[str, Any] = {
@@ -87,4 +88,21 @@ def test_rollback_goes_to_the_parent_by_itself(learned: Proxy, policy_folder: Pa
     journal.set_version_state(1, "live")
     shown = run(learned, "rollback")
     assert "version 0 is live instead of version 1" in shown and "New requests use it" in shown
-    assert json.loads(run(learned, "rollback", "0", "--json")) == {"live": 0, "before": 0, "engine": "serves it"}
+    assert json.loads(run(learned, "rollback", "0", "--json"))["engine"] == "serves it"
+
+
+def test_rollback_says_what_only_the_line_that_is_left_has_learned_from_and_releases_it(learned: Proxy) -> None:
+    journal = learned.journal()
+    turn = make_turn()
+    journal.open_episode("ses", "policy", "test")
+    journal.record_turn(turn)
+    journal.settle(user_reply(turn))
+    sample = sample_of(turn)
+    journal.add_sample(sample)
+    journal.add_judgement(judged(turn))
+    journal.commit_version(
+        PolicyVersion(number=3, parent=0, state="live", checkpoint="/nowhere/3", sample_ids=[sample.sample_id])
+    )
+    assert "1 turns that only other versions have learned from" in run(learned, "rollback", "0")
+    assert "1 samples wait for a step again." in run(learned, "rollback", "0", "--release")
+    assert journal.accounting()["ready"] == 1

@@ -183,7 +183,7 @@ async def test_a_scripted_judge_that_cannot_read_the_language_gives_no_score(
     model.script = [r"I do not know this language. \boxed{?}", None, r"\boxed{?}"]
     judgement = await judge(votes=3).judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint) == (None, None)
-    assert judgement.reason.startswith("not understood") and defect(ASKED, judgement, Settings(), lag=0).startswith(
+    assert judgement.reason.startswith("not understood") and defect(ASKED, judgement, Settings()).startswith(
         "not understood"
     )
     assert len(model.requests) == 3  # none of them was tried again, and no hint was asked for
@@ -243,7 +243,7 @@ async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedMode
     asking = judge(judge="rules", hint_model=f"openai/hints@{model.url}")
     judgement = await asking.judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.judge) == (-1.0, "Use no bold type.", "rules")
-    assert judgement.prompt_version == "rules-v9+hint-v2"
+    assert judgement.prompt_version == "rules-v10+hint-v2"
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_drill_prompts_fit_the_model_and_can_be_ones_own(tmp_path: Path) -> None
 )
 def test_defects_in_words(changes: dict[str, Any], reason: str) -> None:
     made = turn(1, **changes)
-    found = defect(made, Judgement(turn_id=made.turn_id, score=1.0), Settings(max_sample_tokens=100), lag=0)
+    found = defect(made, Judgement(turn_id=made.turn_id, score=1.0), Settings(max_sample_tokens=100))
     assert reason in found and bool(found) == bool(reason)
 
 
@@ -179,5 +179,5 @@ def test_fireworks_does_not_train_on_images() -> None:
     shown = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]}
     made = turn(1, messages=[shown], image_spans=(ImageSpan(0, 1),))
     judged = Judgement(turn_id=made.turn_id, score=1.0)
-    assert "images" in defect(made, judged, Settings(backend="fireworks"), lag=0)
-    assert not defect(made, judged, Settings(), lag=0) and not defect(made, judged, Settings(backend="tinker"), lag=0)
+    assert "images" in defect(made, judged, Settings(backend="fireworks"))
+    assert not defect(made, judged, Settings()) and not defect(made, judged, Settings(backend="tinker"))

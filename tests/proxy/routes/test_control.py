@@ -252,6 +252,7 @@ def test_sessions_are_listed_explained_and_forgotten(service: Proxy) -> None:
         assert client.delete(f"/rl/sessions/{quoted}").json() == {
             "session_id": name,
             "forgotten": True,
+            "pending": False,
             "versions": [],
         }
         assert client.get(f"/rl/sessions/{quoted}").status_code == 404

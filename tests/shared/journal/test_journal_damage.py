@@ -196,6 +196,8 @@ def test_turns_of_an_older_version_have_no_checksum_and_are_read(tmp_path: Path)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("ALTER TABLE contents DROP COLUMN checksum")
         file.execute("ALTER TABLE samples DROP COLUMN checksum")
+        file.execute("ALTER TABLE samples DROP COLUMN released_from")
+        file.execute("DROP TABLE work")
         file.execute("PRAGMA user_version = 8")
     with closing(Journal(path)) as journal:
         found = journal.turn(turn.turn_id)

@@ -188,6 +188,29 @@ def test_the_live_version_is_an_adapter_or_the_model_itself(tmp_path: Path) -> N
     assert plain == ["sglang", *common, "--host", "h", "--port", "1"]
 
 
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"torch_dtype": "float16"}, "float16"),
+        ({"text_config": {"dtype": "bfloat16"}}, "bfloat16"),
+        ({"dtype": "float32"}, ""),
+    ],
+    ids=str,
+)
+def test_a_version_in_single_precision_is_served_in_the_type_of_its_base(
+    tmp_path: Path, config: dict[str, Any], dtype: str
+) -> None:
+    """SGLang alone would take float16 for it. A base in single precision it serves so as well."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    given = ["--model-path", str(tmp_path)]
+    line = server_line(["sglang"], given, gpus=["0"], host="h", port=1, live=(7, "/7/served"))
+    assert value_of(line, "--model-path") == "/7/served"
+    assert (value_of(line, "--dtype") if "--dtype" in line else "") == dtype
+    chosen = server_line(["sglang"], [*given, "--dtype", "half"], gpus=[], host="h", port=1, live=(7, "/7/served"))
+    assert chosen[len(chosen) - chosen[::-1].index("--dtype")] == "half", "of several SGLang takes the last"
+
+
 def test_a_command_has_its_arguments_where_it_wants_them() -> None:
     assert filled(["run", "{args}", "-x"], ["a", "b c"], "0") == ["run", "a", "b c", "-x"]
     assert filled(["sh", "-c", "run {args}"], ["a", "b c"], "0") == ["sh", "-c", "run a 'b c'"]

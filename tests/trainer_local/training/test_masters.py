@@ -225,3 +225,24 @@ def test_gradients_of_several_passes_are_summed_in_single_precision() -> None:
         assert torch.equal(parameter, torch.full((3,), 1.0 + 2**-12))
     (parameter * 4).sum().backward()
     assert torch.equal(masters.weights["half"].grad, torch.full((3,), 5.0 + 2**-10))
+
+
+async def test_an_adapter_is_merged_into_the_base_in_single_precision_and_rounded_once(
+    moved: Moved, tmp_path: Path
+) -> None:
+    trainer = half(moved, lora=True)
+    await trainer.restore(await start(moved, tmp_path, lora=True))
+    base = {name: part.float() for name, part in trainer._weights.plain.state_dict().items() if "base_layer" in name}
+    masters = trainer._weights.snapshot()
+    settings = trainer._settings.learning
+    await trainer.export(str(tmp_path / "merged"))
+    await trainer.close()
+    written = load_file(tmp_path / "merged" / "model.safetensors")
+    assert base and {part.dtype for part in written.values()} == {torch.bfloat16}
+    for name, weight in base.items():
+        plain = name.replace(".base_layer", "")
+        down, up = (
+            masters[f"base_model.model.{plain.removesuffix('.weight')}.lora_{side}.default.weight"] for side in "AB"
+        )
+        wanted = weight + settings.lora_alpha / settings.lora_rank * (up @ down)
+        assert torch.equal(written[plain], wanted.bfloat16()), plain

@@ -154,7 +154,7 @@ async def test_a_foreign_turn_is_set_aside_with_the_reason() -> None:
     state = NextState(turn_id=turn.turn_id, role="user", text=FOREIGN[0])
     judgement = await RuleJudge().judge(turn, state)
     assert judgement.score is None and [vote.failure for vote in judgement.votes] == [NOT_READ]
-    assert defect(turn, judgement, Settings(), lag=0) == NOT_READ
+    assert defect(turn, judgement, Settings()) == NOT_READ
 
 
 async def test_tool_results_are_read_in_every_language() -> None:

@@ -1,0 +1,112 @@
+"""Further API keys of a service, each with a name and scopes: `DATA/keys.json` holds their digests, not the keys.
+
+A key has 256 random bits, so its SHA-256 is as good as a slow hash. The keys of the setting `api_key` have all scopes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Collection
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.files import replace_file
+from openclaw_rl.shared.records import now
+
+KeyScope = Literal["chat", "feedback", "read", "admin"]
+SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
+PREFIX = "clawrl-"
+FILE = "keys.json"
+
+
+class StoredKey(msgspec.Struct, frozen=True):
+    """A key as it is stored: `number` is its own for good, `digest` the SHA-256 of the key in hexadecimal digits."""
+
+    number: int
+    name: str
+    scopes: tuple[KeyScope, ...]
+    digest: str
+    created: float
+
+    def allows(self, scope: KeyScope) -> bool:
+        """True if the key may do this; `admin` may do everything."""
+        return scope in self.scopes or "admin" in self.scopes
+
+
+class _Content(msgspec.Struct, frozen=True):
+    keys: tuple[StoredKey, ...] = ()
+    last: int = 0
+
+
+class KeyFile:
+    """The keys of a data folder. A change by another process is seen at the next look."""
+
+    def __init__(self, data: Path) -> None:
+        self.path = data / FILE
+        self._read_at: tuple[int, int] | None = None
+        self._by_digest: dict[str, StoredKey] = {}
+
+    def listed(self) -> list[StoredKey]:
+        """Every key, the oldest first. Raises `ConfigError` for a file that cannot be read."""
+        return list(self._content().keys)
+
+    def create(self, name: str, scopes: Collection[KeyScope]) -> str:
+        """Make a key; it is known to the caller alone. Raises `ConfigError` for a name that is taken."""
+        content = self._content()
+        if any(key.name == name for key in content.keys):
+            raise ConfigError(f"there is a key {name!r} already; revoke it first, or choose another name")
+        key = PREFIX + secrets.token_urlsafe(32)
+        number = content.last + 1
+        ordered = tuple(scope for scope in SCOPES if scope in scopes)
+        self._write(_Content((*content.keys, StoredKey(number, name, ordered, _digest(key), now())), number))
+        return key
+
+    def revoke(self, name: str) -> None:
+        """Remove a key. Raises `ConfigError` where there is none of this name."""
+        content = self._content()
+        left = tuple(key for key in content.keys if key.name != name)
+        if len(left) == len(content.keys):
+            names = ", ".join(key.name for key in left) or "none"
+            raise ConfigError(f"there is no key {name!r}; there are: {names}")
+        self._write(_Content(left, content.last))
+
+    def find(self, key: str) -> StoredKey | None:
+        """The stored form of a key that a client sent; `None` for one that is unknown or revoked. While the file cannot
+        be read, no key of it is known.
+        """
+        try:
+            status = self.path.stat()
+        except OSError:
+            self._read_at, self._by_digest = None, {}
+            return None
+        found_at = (status.st_mtime_ns, status.st_ino)
+        if found_at != self._read_at:
+            try:
+                self._by_digest = {one.digest: one for one in self._content().keys}
+            except ConfigError:
+                self._by_digest = {}
+            self._read_at = found_at
+        return self._by_digest.get(_digest(key))
+
+    def _content(self) -> _Content:
+        try:
+            return msgspec.json.decode(self.path.read_bytes(), type=_Content)
+        except FileNotFoundError:
+            return _Content()
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"{self.path} cannot be read: {error}; remove it and make new keys") from error
+
+    def _write(self, content: _Content) -> None:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self.path, msgspec.json.encode(content), mode=0o600)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()

@@ -1,0 +1,1 @@
+ALTER TABLE samples ADD COLUMN released_from TEXT;
