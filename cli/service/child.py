@@ -111,6 +111,12 @@ class Child:
             await asyncio.sleep(delay)
             self.restarts += 1
 
+    def kill(self, reason: str) -> None:
+        """End it at once, stopped or not; `run` starts it again."""
+        if self._process is not None and self.pid is not None:
+            self._say(f"{self.name} hangs ({reason}) and is killed")
+            kill_child(self._process)
+
     async def stop(self, seconds: float) -> None:
         """SIGTERM, and SIGKILL to its whole process group when it is still there after `seconds`."""
         if self._process is not None and not await end_child(self._process, seconds):
