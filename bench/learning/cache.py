@@ -9,9 +9,9 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import current_process, get_context
+from multiprocessing import active_children, current_process, get_context
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -88,9 +88,7 @@ def _run_missing(
     waiting = deque((cell, 1) for cell in missing)
     running: dict[Future[R], tuple[C, int]] = {}
     done = 0
-    with ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
-    ) as pool:
+    with _pool(workers) as pool:
         while True:
             while waiting and len(running) < workers and time.monotonic() < until:
                 cell, attempt = waiting.popleft()
@@ -103,7 +101,6 @@ def _run_missing(
                     result = future.result()
                 except Exception as error:
                     if attempt > 1:
-                        pool.shutdown(cancel_futures=True)
                         raise
                     print(f"{cell.key} failed and is retried: {error}", file=sys.stderr, flush=True)
                     waiting.appendleft((cell, attempt + 1))
@@ -111,6 +108,20 @@ def _run_missing(
                 cache.put(cell, result)
                 done += 1
                 show(done, len(missing), result, time.monotonic() - begun)
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes, which are ended with their cells if the block fails or is interrupted."""
+    with ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(os.getpid(),)
+    ) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for child in active_children():
+                child.terminate()
+            raise
 
 
 def stay_on_a_core() -> None:

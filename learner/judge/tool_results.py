@@ -1,4 +1,4 @@
-"""Tell whether a tool failed, by the result that it gave.
+"""Tell whether a tool failed or worked, by the result that it gave, or that the result does not tell.
 
 Structure comes first, words last:
 
@@ -7,6 +7,8 @@ Structure comes first, words last:
 3. The exit code in the lines that a harness puts around the output, in any spelling.
 4. The first line, where it is the harness's own report of a failure. In plain words it is one only if it is short.
 5. Lines at both ends of the output that programs end with when they fail.
+
+A result that reports no failure is one of a tool that worked, unless it does not tell (`silent_results`).
 
 Text that was only read (a file, search hits, a page, a log) holds other people's errors. So the call decides how much
 counts: of a tool that reads, or a shell command that does, the fifth step is left out, and the fourth counts only for a
@@ -22,6 +24,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from openclaw_rl.learner.judge.silent_results import is_empty, is_open, is_without_hit, says_nothing
 from openclaw_rl.shared.records import NextState, Turn
 from openclaw_rl.shared.text_reading import reads_text
 
@@ -64,7 +67,8 @@ _BAD_STATUS = frozenset(
 _GOOD_STATUS = frozenset(["ok", "success", "succeeded", "successful", "completed", "complete", "done", "passed"])
 
 _EXIT = re.compile(
-    r"(?:\bexit(?:ed)?[ _-]?(?:code|status|value)|\bexited(?: with)?|\breturn(?:ed)?[ _-]?(?:code|status|value)|\brc\b"
+    r"(?:\bexit(?:ed)?[ _-]?(?:code|status|value)|\bexited(?: with)?|\breturn(?:ed)?[ _-]?(?:code|status|value)"
+    r"|\brc\b"
     r"|(?<=[\[(])exit)(?: (?:with|of|is|was|code|status|non-?zero))*[\"'>:=\s(]{0,4}(-?\d+)",
     re.IGNORECASE,
 )
@@ -81,16 +85,28 @@ def _line(*beginnings: str) -> re.Pattern[str]:
 _ERROR_LINE = _line(r"[\W_]{0,6}(?:\w+ ){0,4}?(?:error|exception|failure)\b[^:\n]{0,12}:\s*(?P<what>[^\n]*)$")
 _REPORT = _line(
     # an error, by its name
-    r"[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)",
+    r"[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)|[a-z_]\w*(?:\.\w+)*\.(?-i:[A-Z])\w+: ",
+    r"[^\n.:]{0,60}\bis not unique\b|navigation failed\b",
     r"(?:[\w-]+ ){0,4}(?:error|exception|failure)\b\s*(?:[:!>(\]]|-?\d|$)",
     r"error (?:while|when|during|executing|calling|running|invoking|reading|writing|in|at|from|occurred)\b",
     r"<[\w-]*error>|traceback \(most recent call last\)|(?:fatal|panic)\b\s*:|\d+ validation errors? for\b",
     r"E(?:NOENT|ACCES|ISDIR|EXIST|PERM|CONNREFUSED|TIMEDOUT|NOTFOUND|NOTDIR|CONNRESET)\b",
-    r"HTTP(?:/\d\S*)?(?: error| status)?:? ?[45]\d\d\b|(?:status(?: code)?:? )?[45]\d\d (?:[A-Z][a-z]+ ?)+(?:[:.(]|$)",
+    r"\[?errno -?\d+\b|net::ERR_\w+|\W{0,3}(?:es ist )?(?:ein )?fehler\b[^\n]{0,40}(?::|aufgetreten)"
+    r"|erreur\b[^\n]{0,30}:|errore\b"
+    r"[^\n]{0,30}:|(?:se produjo|ha ocurrido|ocurrió) un error|ошибка\b|(?:错误|出错了?|失败|エラー|오류)\s*[:：!！]",
+    r"(?:the )?(?:search|diff|patch|hunk|old|replace\w*|edit)\b[^\n]{0,60}\b(?:does not|doesn't|do not|did not"
+    r"|didn't|could not be|cannot be"
+    r"|failed to) (?:match|apply|applied|be applied|found|be found)\b",
+    r"(?:the )?(?:sub-?)?(?:agent|job|workflow|run|deployment|upload|download|login|payment|transaction|migration"
+    r"|query|import|export"
+    r"|installation|action|call|execution|invocation|operation)(?: \w+)? failed\b",
+    r"HTTP(?:/\d\S*)?(?: error| status)?:? ?[45]\d\d\b"
+    r"|(?:status(?: code)?:? )?[45]\d\d (?:[A-Z][a-z]+ ?)+(?:[:.(]|$)",
     # what was not possible
     r"failed\b(?! tests?\b)(?: to\b|:|$| \w+)|(?:i |we )?(?:could not|couldn't|cannot|can't|can not|unable to)\b",
     r"(?:invalid|unknown|unrecognized|unsupported|missing|ambiguous|malformed|unexpected) (?:required )?"
-    r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target|session|name|id|key|query|url|range)s?\b",
+    r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target|session|name"
+    r"|id|key|query|url|range)s?\b",
     r"(?:no such|not a valid)\b",
     r"(?:the )?(?:last )?(?:tool|function|file|path|command|directory|module|resource|page|url|request|search|task)"
     r"\b[^\n:]{0,80}\b(?:not found|does not exist|not available|timed out|failed)\b",
@@ -118,8 +134,13 @@ _NAME = "XNAMEX"
 """Stands for it: its length and its signs say nothing."""
 _THING = (
     rf"(?:the |this |that |your |a )?(?:(?:{_NAME}|path|file|folder|directory|tool|function|agent|sub-?agent|session"
-    r"|command|url|page|resource|task|argument|parameter|pattern|operation|request|access to)\b ?)"
-    r"(?:[\w-]+ ){0,4}?"
+    r"|command|url|page|resource|task|argument|parameter|pattern|operation|request|access to|service|entity"
+    r"|device|user|item|order"
+    r"|event|record|row|table|column|key|account|project|branch|issue|ticket|channel|contact|city|location"
+    r"|element|node|package"
+    r"|module|variable|method|endpoint|route|repository|customer|product|document|message|job|image|container|tab"
+    r"|window)\b ?)"
+    r"(?:[\w.-]+ ){0,4}?"
 )
 _PLAIN = _line(
     # it is not there, or not as it should be
@@ -132,11 +153,37 @@ _PLAIN = _line(
     rf"(?:there (?:is|was|are|were) )?no (?:such )?(?:{_NAME} |file|tool|function|agent|folder|directory|path|page"
     r"|session|command)(?:s? (?:at|named|called|with|for|found)\b|\W*$|s? ?: ?\S)",
     # it was not possible, or not allowed
-    r"(?:sorry[,.:]? )?(?:but )?(?:i|we) (?:(?:was|were|am|are) (?:unable|not able) to|can't|cannot|could not|couldn't)"
+    r"(?:sorry[,.:]? )?(?:but )?(?:i|we) (?:(?:was|were|am|are) (?:unable|not able) to|can't|cannot|could not"
+    r"|couldn't)"
     r" (?:find|open|read|access|load|run|execute|write|complete|locate|reach|connect)\b",
     r"(?:you are|it is|this is) not (?:allowed|permitted)\b",
     r"(?:bad request|unauthori[sz]ed|forbidden|too many requests|rate limit(?:ed)?(?: was)?(?: exceeded| reached)?"
     r"|quota exceeded|internal server error|service unavailable|not found|gateway time-?out)\W*$",
+    rf"{_THING}(?:is|was|are) (?:currently )?(?:unavailable|offline|unreachable|disconnected|not unique"
+    rf"|not authori[sz]ed|closed for)\b",
+    rf"{_THING}(?:has been|was) (?:modified|changed|deleted|moved) since\b|{_THING}(?:has )?expired\b"
+    rf"|{_THING}[^\n]{{0,40}}\bcannot be (?:displayed|read"
+    r"|opened|edited|found|reached|loaded|parsed)\b",
+    r"refus(?:ing|ed) to\b|[^\n.:]{0,60}\b(?:validation|click|navigation|tap|scroll|authentication"
+    r"|authori[sz]ation|connection|lookup|parsing"
+    r"|verification|compilation|check|sync|update|booking|purchase|step) failed\b|[^\n.:]{0,40}\b(?:was"
+    r"|is) unsuccessful\b",
+    r"(?:[^\n.:]{0,40}\b)?(?:token|session|key|link|licen[sc]e|subscription|certificate|password|login"
+    r"|credentials?) (?:has |have |is |are )?(?:expired"
+    r"|invalid|revoked)\b|rate[- ]limit(?:ed)?\b|(?:\w+ )?quota (?:has been )?exceeded\b|insufficient (?:funds"
+    r"|permissions?|privileges?|balance"
+    r"|rights|credits?|space|memory|data)\b|not authori[sz]ed\b|unauthori[sz]ed\b",
+    r"(?:you|user|we|i|the user|this \w+|your \w+)(?: \w+)? (?:do|does|are|is)(?: not"
+    r"|n't) (?:have (?:the )?(?:permissions?|access|rights?|privileges?)"
+    r"|authori[sz]ed|permitted|allowed)\b|[^\n]{0,60}\bERR_[A-Z_]{4,}",
+    # in other languages
+    r"[^\n]{0,60}(?:\bnicht gefunden\b|\bfehlgeschlagen\b|\bkonnte[n]? nicht\b|\bzugriff verweigert\b"
+    r"|\bkeine verbindung\b|\bnicht (?:möglich"
+    r"|verfügbar|erlaubt)\b|\bno se (?:pudo|encontr[óo]|puede)\b|\bfall[óo]\b|\bimpossible de\b|\bintrouvable\b"
+    r"|\ba échoué\b|\bnão foi possível"
+    r"|\bnão encontrad|\bimpossibile\b|\bnon trovato\b|не удалось|не найден|отказано|失败|无法|不存在|被拒绝|没有权限"
+    r"|失敗|見つかりません|できません"
+    r"|실패|찾을 수 없)",
     # it was stopped
     r"(?:rejected|cancell?ed|declined|denied|interrupted|stopped|aborted) by (?:the )?user\b",
     r"(?:the )?(?:execution of )?(?:this |the )?(?:tool|operation|command|request|task|call|execution|run)\b"
@@ -145,7 +192,7 @@ _PLAIN = _line(
 )
 """A short result that says in plain words that nothing was done."""
 _NO_PLACE = _line(
-    r"(?:no|multiple|several|\d+) match(?:es)?(?: (?:was|were))? found\W*$",
+    r"(?:no|multiple|several|\d+) match(?:es)?(?: (?:was|were))? found(?: (?:for|in|of) [^\n]{0,80})?\W*$",
     r"no (?:replacement|change|edit)s? (?:was|were) (?:performed|made)\b",
 )
 """A change that found no place, or several."""
@@ -160,11 +207,21 @@ _ENDING = _line(
     r"|no such file or directory|(?:is|not) a directory|connection refused|operation not permitted)\.?\s*$",
     r"command not found\b|[^\n]{0,80}\bis not recognized as\b|[^\n]{0,60}\b(?:connection refused|timed out)\.?\s*$",
     r"signal: (?!\(?none|null|0\b)\w|segmentation fault\b|killed$|aborted$|build failed\b|failed\b|\W*FAILED\W",
+    r"\[(?:error|fatal)\] |build fail(?:ure|ed)\b|FAIL\s+\S+\.\w+|[✖✗×✘] \d+ (?:problems?|errors?|failures?)\b"
+    r"|an error occurred\b|\w+: \(\d+\) "
+    r"|(?:[^\s:]+: )+command not found: |[a-z_]\w*(?:\.\w+)+\.[A-Z]\w+: ",
+    r"--- FAIL:|FAIL(?:ED|URE)?\b(?!\w)\s*(?:$|[\t:!])|CONFLICT \(|automatic merge failed\b|[│|╷ ]{1,8}error\b ?:",
     # a test run
     r"E   +\w+(?:Error|Exception)\b",
 )
 """A line at an end of a program's output that says that it failed."""
-_TESTS = _line(r"\W*(?:[\w ]{0,20}: ?)?(?:\d+ \w+, )*[1-9]\d* (?:failed|failures?|failing|errors?)\b[^\n]{0,80}$")
+_COMPILER = _line(r"[^\s:()]{1,200}(?:\(\d+,\d+\)|:\d+(?::\d+)?):? (?:fatal )?error\b")
+"""A compiler's line."""
+_TESTS = _line(
+    r"\W*[1-9]\d* (?:of|out of|/) \d+ (?:[\w-]+ )?failed\b|[^\n]{0,80}\b(?:failures|failed): ?[1-9]\d*\b"
+    r"|\W*found [1-9]\d* errors?\b",
+    r"\W*(?:[\w ]{0,20}: ?)?(?:\d+ \w+, )*[1-9]\d* (?:failed|failures?|failing|errors?)\b[^\n]{0,80}$",
+)
 """A test run's last line."""
 _QUOTED = _line(
     r"\s{2,}|\t|\s*\d+\s*[\t:|→]|[\w./\\-]+[:-]\d+[:-]",  # code, a numbered listing, hits of a search
@@ -193,26 +250,120 @@ _READERS = _line(
     r"|git (?:-\S+ )*(?:log|show|diff|grep|blame|status)|(?:docker|kubectl)(?: compose)? logs?|cd|pushd|export)\b"
 )
 """Shell commands that read."""
+_SILENT = _line(
+    r"(?:sudo )?(?:mkdir|mv|cp|rm|rmdir|touch|ln|chmod|chown|cd|pushd|export|set|unset|source|sleep|kill|sed -i"
+    r"|tee|git (?:-\S+ )*"
+    r"(?:add|rm|mv|config|tag|branch|restore|checkout -q)|new-item|copy-item|move-item|remove-item|md|del|copy"
+    r"|move|ren)\b"
+)
+"""Shell commands that print nothing when they work."""
+_REDIRECTED = re.compile(r"(?<![\d&])>>? ?[^\s&>]+")
+_NUMBER = re.compile(r"-?\d+(?:[.,]\d+)?%?")
+_SHELL_BLOCK = re.compile(r"```(?:\w*(?:bash|sh|shell|zsh|console|powershell|cmd)\w*)[ \t]*\n(.*?)```", re.DOTALL)
+"""A command in the text of an answer."""
 _ANSWERS_BY_CODE = _line(r"(?:sudo )?(?:grep|egrep|fgrep|rg|ag|ack|diff|cmp|test|\[|git (?:diff|grep)|pgrep|which)\b")
 """Commands that exit with 1 where they find nothing, or a difference."""
 
+_SEARCHES = frozenset(["search", "grep", "glob", "find", "lookup", "query", "recall", "retrieve", "ask"])
+_ENDS_WORK = frozenset(
+    ["cancel", "stop", "kill", "abort", "terminate", "end", "close", "interrupt", "reject", "decline", "deny"]
+)
+_ENDED = frozenset(
+    ["cancelled", "canceled", "aborted", "rejected", "terminated", "stopped", "killed", "denied", "declined"]
+)
+"""Words of success for tools that end something."""
+_ENDED_LINE = re.compile(rf"(?:[\w'\"-]+ ){{1,6}}(?:{'|'.join(sorted(_ENDED))})\b(?! by\b)", re.IGNORECASE)
+_BAD_CODE = re.compile(
+    r"invalid|error|not[_-]?found|denied|unauthori|forbidden|fail|time-?_?out|exceeded|missing|bad[_-]|unknown"
+    r"|unsupported|conflict"
+    r"|expired|required|exception|unavailable",
+    re.IGNORECASE,
+)
+_BARE_REPORT = frozenset(
+    ["message", "detail", "details", "code", "documentationurl", "statuscode", "requestid", "traceid", "path", "title"]
+)
+"""Fields of an object that is nothing but a service's report."""
+
 Use = Literal["reads", "runs", ""]
+Verdict = Literal["failed", "worked", "open"]
+"""`open`: the result does not tell."""
 
 
-def next_state_failed(turn: Turn, next_state: NextState) -> bool:
-    """True if one of the results that came next says that its tool failed."""
+def next_state_verdict(turn: Turn, next_state: NextState) -> Verdict:
+    """The verdict of the results that came next: one failure is one of all, and they worked if one says so."""
     calls: Sequence[Mapping[str, Any]] = turn.answer.get("tool_calls") or ()
     results = next_state.results
     if not results:
-        return tool_failed(next_state.text, calls[0] if len(calls) == 1 else None)
+        return tool_verdict(next_state.text, calls[0] if len(calls) == 1 else _written_call(turn))
     by_id = {call.get("id"): call for call in calls if call.get("id")}
     ends = [*(result.start for result in results[1:]), len(next_state.text)]
+    verdicts: set[Verdict] = set()
     for place, (result, end) in enumerate(zip(results, ends, strict=True)):
         call = by_id.get(result.call_id) or (calls[place] if len(calls) == len(results) else None)
-        failed = result.failed if result.failed is not None else tool_failed(next_state.text[result.start : end], call)
-        if failed:
-            return True
-    return False
+        if result.failed is not None:
+            verdicts.add("failed" if result.failed else "worked")
+        else:
+            verdicts.add(tool_verdict(next_state.text[result.start : end], call))
+    return "failed" if "failed" in verdicts else "worked" if "worked" in verdicts else "open"
+
+
+def _searches(call: Mapping[str, Any] | None) -> bool:
+    """True for a tool that looks for something."""
+    words = [word.lower() for word in _WORDS.findall(str(call.get("name") or ""))] if call is not None else []
+    return not _SEARCHES.isdisjoint(words)
+
+
+def _written_call(turn: Turn) -> Mapping[str, Any] | None:
+    """The command that an agent wrote as text, where it made no call."""
+    blocks = _SHELL_BLOCK.findall(str(turn.answer.get("content") or "")[-_LONGEST:])
+    return {"name": "shell", "arguments": {"command": blocks[0].strip()}} if len(blocks) == 1 else None
+
+
+@reads_text()
+def tool_verdict(text: str, call: Mapping[str, Any] | None = None) -> Verdict:
+    """The verdict of a result; `call` is the canonical call that it answers, `None` if unknown."""
+    bare = text.strip()
+    use, command = _use_of(call)
+    if is_empty(bare):
+        return "worked" if command and _is_silent(command) else "open"
+    if use == "reads" and not command and _searches(call) and is_without_hit(bare):
+        return "open"
+    if tool_failed(text, call):
+        return "failed"
+    if bare[0] in "{[" and bare[-1] in "}]":
+        value = _decoded(bare)
+        if value is not None and is_open(value, hits=use == "reads"):
+            return "open"
+    lines = [line.rstrip() for line in bare[: 2 * _LONGEST].splitlines() if line.strip()]
+    if command and _answers_by_code(command) and _exit_code(lines) == 1:
+        return "open"
+    if _says_worked(bare, call) or (_stops(call) and _ENDED_LINE.match(bare)):
+        return "worked"
+    if bare[0] in "{[" and bare[-1] in "}]":
+        return "worked"
+    return "open" if says_nothing(bare) or (command and _NUMBER.fullmatch(bare)) else "worked"
+
+
+def _is_silent(command: str) -> bool:
+    """True for a shell command that prints nothing when it works."""
+    parts = [part.strip() for part in _SEPARATORS.split(command) if part.strip()]
+    return bool(parts) and all(_SILENT.match(part) or _REDIRECTED.search(part) for part in parts)
+
+
+def _says_worked(text: str, call: Mapping[str, Any] | None) -> bool:
+    """True if a field or an exit code says that the tool worked."""
+    if _by_object(text, call, _DEPTH) is False and isinstance(value := _decoded(text), dict):
+        return _by_fields(value, reads=False) is False
+    lines = [line.rstrip() for line in text[: 2 * _LONGEST].splitlines() if line.strip()]
+    use, command = _use_of(call)
+    code = None if use == "reads" and not command else _exit_code(lines)
+    return code == 0
+
+
+def _stops(call: Mapping[str, Any] | None) -> bool:
+    """True for a tool that ends something."""
+    words = [word.lower() for word in _WORDS.findall(str(call.get("name") or ""))] if call is not None else []
+    return not _ENDS_WORK.isdisjoint(words)
 
 
 @reads_text()
@@ -235,14 +386,20 @@ def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
         found_nothing = code == 1 and _answers_by_code(command)
         return tests or (code != 0 and not found_nothing)
     short = len(lines) <= _SHORT_LINES and len(text) <= _SHORT
-    if (short or use != "reads") and _reports_failure(lines[0]):
+    if (
+        (short or use != "reads")
+        and _reports_failure(lines[0])
+        and not (use == "reads" and command and _is_of_text(lines[0], command))
+    ):
         return True
     if short and _says_failure(lines[0], call, use):
         return True
     if use == "reads":
-        return short and bool(command) and any(_ENDING.match(line) for line in lines[:1])
+        return short and bool(command) and bool(_ENDING.match(lines[0])) and not _is_of_text(lines[0], command)
     ends = lines if len(lines) <= _HEAD + _TAIL else [*lines[:_HEAD], *lines[-_TAIL:]]
-    return tests or any(_ENDING.match(line) and not _means_none(line) for line in _own_lines(ends))
+    if tests or any(_COMPILER.match(line) for line in ends):
+        return True
+    return any(_ENDING.match(line) and not _means_none(line) for line in _own_lines(ends))
 
 
 def _by_object(text: str, call: Mapping[str, Any] | None, depth: int) -> bool | None:
@@ -256,9 +413,11 @@ def _by_object(text: str, call: Mapping[str, Any] | None, depth: int) -> bool | 
         return any(tool_failed(text, call) for text in texts)
     if not isinstance(value, dict):
         return None
-    verdict = _by_fields(value, reads=_use_of(call)[0] == "reads")
+    verdict = _by_fields(value, reads=_use_of(call)[0] == "reads", ends=_stops(call))
     if verdict is not None:
         return verdict
+    if (reported := _by_report(value, call)) is not None:
+        return reported
     for name, inner in value.items():
         if _bare(name) in _INNER and isinstance(inner, dict):
             verdict = _by_fields(inner, reads=False)
@@ -271,7 +430,22 @@ def _by_object(text: str, call: Mapping[str, Any] | None, depth: int) -> bool | 
     return isinstance(content, str) and not was_read and tool_failed(content, call)
 
 
-def _by_fields(fields: Mapping[str, Any], *, reads: bool) -> bool | None:
+def _by_report(fields: Mapping[str, Any], call: Mapping[str, Any] | None) -> bool | None:
+    """The verdict of an object that is nothing but a service's report; `None` for any other."""
+    named = {_bare(name): value for name, value in fields.items() if isinstance(name, str)}
+    errors = named.get("errors")
+    if isinstance(errors, list) and errors and named.get("data") is None:
+        return True
+    said = named.get("message") or named.get("detail")
+    if not isinstance(said, str) or not named.keys() <= _BARE_REPORT:
+        return None
+    code = named.get("code")
+    if isinstance(code, str) and _BAD_CODE.search(code):
+        return True
+    return True if _reports_failure(said) or _says_failure(said, call, "") else None
+
+
+def _by_fields(fields: Mapping[str, Any], *, reads: bool, ends: bool = False) -> bool | None:
     """The verdict of the fields of one object; `None` if none of them says how the tool ended.
 
     In what a tool read, `status` and `state` are those of the thing that was read, unless they say "error".
@@ -293,7 +467,9 @@ def _by_fields(fields: Mapping[str, Any], *, reads: bool) -> bool | None:
             number, word = _number(value), str(value).lower()
             if number is not None and 400 <= number <= 599:
                 return True
-            if word in _BAD_STATUS and (not reads or word.startswith("error")):
+            if ends and word in _ENDED:
+                good = True
+            elif word in _BAD_STATUS and (not reads or word.startswith("error")):
                 return True
             good = good or (number is not None and 200 <= number < 400) or word in _GOOD_STATUS
     for name in named.keys() & _ERRORS:
@@ -327,11 +503,32 @@ def _says_failure(line: str, call: Mapping[str, Any] | None, use: Use) -> bool:
         bare = bare.replace(text, _NAME)
     named = _NAME in bare
     bare = _DECORATION.sub("", _NAMED.sub(_NAME, bare))
+    if _stops(call) and _ENDED_LINE.match(line):
+        return False
     if use == "runs" and _NO_PLACE.match(bare):
         return True
     if use == "reads" and not named:
         return False
     return bool(_PLAIN.match(bare) or _REPORT.match(bare))
+
+
+def _is_of_text(line: str, command: str) -> bool:
+    """True if a line is one of the text that a command shows: one that fails says its own name, or its harness's."""
+    names = [part.split()[0].rsplit("/", 1)[-1] for part in _SEPARATORS.split(command) if part.strip()]
+    own = (
+        *names,
+        "bash",
+        "sh",
+        "zsh",
+        "command",
+        "tool",
+        "execution",
+        "exec",
+        "failed to",
+        "error executing",
+        "error running",
+    )
+    return not _DECORATION.sub("", line).lower().startswith(tuple(name.lower() for name in own))
 
 
 def _texts_of(call: Mapping[str, Any] | None) -> list[str]:

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import msgspec
 
-from openclaw_rl.proxy.conversation.programs import conversation_work
+from openclaw_rl.proxy.conversation.programs import components, conversation_work
 from openclaw_rl.proxy.conversation.programs import utility_prompts as prompts
 from openclaw_rl.proxy.conversation.programs.claude_code import SUGGESTION, bare_system
 from openclaw_rl.proxy.conversation.programs.purpose_headers import Purpose, purposes
-from openclaw_rl.proxy.conversation.programs.subagents import is_subagent
+from openclaw_rl.proxy.conversation.programs.subagents import is_delegated, is_subagent
 from openclaw_rl.proxy.conversation.speaker import Speech, runtime_fields
 from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.records import Kind, Message
@@ -175,6 +175,13 @@ def _works_on_conversation(evidence: Evidence) -> bool:
     )
 
 
+def _is_component(evidence: Evidence) -> bool:
+    if components.plays_component(evidence.system, has_tools=evidence.has_tools):
+        return True
+    alone = not evidence.has_tools and evidence.alone
+    return alone and components.orders_component(evidence.last_text, evidence.system)
+
+
 def _from_openclaw(evidence: Evidence) -> bool:
     floating = any(is_internal_context(message) for message in evidence.messages)
     return bool(evidence.session_key) or floating or any(speech.runtime for speech in evidence.speeches)
@@ -213,7 +220,11 @@ RULES: tuple[Rule, ...] = (
         lambda one: any(speech.speaker == "subagent" for speech in one.speeches),
     ),
     Rule("claude-code-subagent", "a sub-agent of Claude Code", lambda one: one.subagent),
-    Rule("subagent", "the system text is that of an agent who works for another", lambda one: is_subagent(one.system)),
+    Rule(
+        "subagent",
+        "the system text, or the task, is that of an agent who works for another",
+        lambda one: is_subagent(one.system) or any(is_delegated(speech.evidence) for speech in one.speeches[:1]),
+    ),
     Rule(
         "claude-code-suggestion",
         "Claude Code asks what its user may type next",
@@ -270,6 +281,11 @@ RULES: tuple[Rule, ...] = (
         "conversation-work",
         "the program asks for work on the conversation itself: to condense it, to extract from it, what comes next",
         _works_on_conversation,
+    ),
+    Rule(
+        "component",
+        "a component of the program asks: to classify, route, grade, rewrite, extract, complete",
+        _is_component,
     ),
     Rule("openclaw-run", "an agent run of OpenClaw, no sign of a utility call", _from_openclaw, "main"),
     Rule("tools", "tools are offered, no sign of a utility call", lambda one: one.has_tools, "main"),

@@ -24,6 +24,7 @@ from openclaw_rl.proxy.conversation.programs.openclaw import (
     runtime_in,
 )
 from openclaw_rl.proxy.conversation.programs.program_text import is_notice, is_result, own_words
+from openclaw_rl.proxy.conversation.programs.templates import json_message
 from openclaw_rl.proxy.conversation.programs.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
@@ -137,6 +138,8 @@ def _read(whole: str) -> Speech:
         return Speech("environment", body, runtime)
     if conversation_work.orders_work(body) or conversation_work.continues(body) or asks_compaction(body):
         return Speech("notice", body, runtime)
+    if (packed := json_message(body)) is not None:
+        return Speech(packed.speaker, packed.words or body, runtime, body if packed.words else "")
     read = own_words(body)
     body, sent = (read.words, body) if read.changed else (body, "")
     if sent and not body:

@@ -24,10 +24,6 @@ MODEL = f"{PROVIDER}/{CHAT_MODEL}"
 """The model for LiteLLM. The client's goes separately: LiteLLM fails at a model that has its provider's name."""
 
 
-METADATA = ("metadata", "litellm_metadata", "client_metadata")
-"""Fields in which clients say what a request is for, and which session it belongs to."""
-
-
 class AdapterArguments(msgspec.Struct, frozen=True, kw_only=True):
     """`arguments` are for LiteLLM's adapter, which translates the conversation; `extra` are fields of the chat body."""
 

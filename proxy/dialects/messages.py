@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.proxy.dialects.dialect import (
-    METADATA,
     MODEL,
     AdapterArguments,
     Dialect,
@@ -26,6 +25,7 @@ from openclaw_rl.proxy.dialects.dialect import (
 )
 from openclaw_rl.proxy.dialects.errors import anthropic_error
 from openclaw_rl.proxy.dialects.headers import PROMPT_HEADER, TURN_HEADER, turn_digits
+from openclaw_rl.proxy.http.body import METADATA
 from openclaw_rl.shared.errors import RequestError
 
 _BLOCKS = {

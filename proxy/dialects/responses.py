@@ -13,7 +13,6 @@ from openclaw_rl.proxy.dialects.compaction import (
     summary_request,
 )
 from openclaw_rl.proxy.dialects.dialect import (
-    METADATA,
     MODEL,
     AdapterArguments,
     Dialect,
@@ -31,6 +30,7 @@ from openclaw_rl.proxy.dialects.dialect import (
 from openclaw_rl.proxy.dialects.headers import KEPT_HEADER, TURN_HEADER, turn_digits
 from openclaw_rl.proxy.dialects.responses_history import ItemIds
 from openclaw_rl.proxy.dialects.responses_tools import CALLS, ResponsesTools
+from openclaw_rl.proxy.http.body import METADATA
 from openclaw_rl.shared.errors import RequestError
 from openclaw_rl.shared.litellm.call import LiteLLMCall
 

@@ -12,6 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from openclaw_rl.shared.errors import RequestError, TooLarge, UploadTooSlow
 
+METADATA = ("metadata", "litellm_metadata", "client_metadata")
+"""Fields of a body in which clients say what a request is for, and which session it belongs to."""
 _SLOWEST = 16_384
 """Bytes a second that extend a client's time to send its body."""
 _DISCARD_BYTES = 256 << 20

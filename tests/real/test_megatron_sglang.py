@@ -35,7 +35,7 @@ from tests.trainer_local.serving import Reference
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3000)]
 
-BATCHES, VERSIONS = 11, 6
+BATCHES, VERSIONS = 11, 4
 """The student's batches, and the least number of versions: a batch that teaches nothing new makes none."""
 TOLERANCE = 2e-4
 OTHER = 10 * TOLERANCE
@@ -190,7 +190,7 @@ def test_megatron_made_versions_and_the_student_got_what_he_likes(run: Run) -> N
         assert written["trainer"] == "megatron" and written["lora"] == (run.case == "lora")
         assert version.metrics["step"] == written["step"] == step and version.parent == parent.number
     learned = [sample for version in made for sample in version.sample_ids]
-    assert len(learned) == len(set(learned)) >= 2 * VERSIONS - run.status["backlog"]["quarantined"].get(HELD_OUT, 0)
+    assert len(learned) == len(set(learned)) and all(1 <= len(version.sample_ids) <= 2 for version in made)
     assert run.arm.after.style > run.arm.before.style + 0.3
 
 

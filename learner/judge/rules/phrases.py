@@ -113,6 +113,8 @@ NEGATIVE = re.compile(
         r"|do not) think (?:so|(?:that|this|it)(?:'s| is) (?:right|correct|true))",
     )
 )
+BETTER = re.compile(r"\b(?:better|again|properly|correctly|once more|over|differently|right this time)$")
+"""The end of an order to do the same as before: blame behind it is about that."""
 ONCE_MORE = re.compile(
     r"^(?:can|could|would|will) you (?:please )?(?:re)?(?:do|try|solve|check|count|calculate|look at)\b"
     r".*\b(?:again|over|once more)$"
@@ -150,9 +152,11 @@ WORK_ON_TALK = re.compile(
     r"|name|headline|tags?|list|overview|takeaways?|notes?|minutes) (?:\w+ ){0,6}?(?:of|for|from|to|on) |(?:give|find)"
     r" (?=(?:\w+ ){1,4}(?:an? |some )))"
     r"(?:me )?(?:(?:this|our|the) (?:(?:whole|entire|last|current) )?)(?:conversation|chat|discussion|session|thread"
-    r"|dialogue)\b"
+    r"|dialogue)\b(?! (?:better|again|properly|correctly|once more|this time|differently|right)\b)"
 )
-"""A new request about the conversation as a whole: its words of form say nothing about the answer before."""
+"""A new request about the conversation as a whole: its words of form say nothing about the answer before. To do it
+better says that it was done badly.
+"""
 
 BACK = re.compile(
     r"\b(?:it|that|this|these|those|them|your|you|again|still|instead|always|everything|last|previous|above|before"

@@ -33,11 +33,11 @@ from openclaw_rl.learner.judge.rules import (
 )
 from openclaw_rl.learner.judge.rules.form import READER
 from openclaw_rl.learner.judge.rules.language import is_foreign, is_unknown
-from openclaw_rl.learner.judge.tool_results import next_state_failed
+from openclaw_rl.learner.judge.tool_results import next_state_verdict
 from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.text_reading import reads_text
 
-VERSION = "rules-v9"
+VERSION = "rules-v10"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6
@@ -99,6 +99,11 @@ class Reading:
     """True for a message that is only a thumb: typed explicit feedback."""
 
 
+_RESULTS = {
+    "failed": Reading(-1.0, None, "the tool failed"),
+    "worked": Reading(1.0, None, "the tool worked"),
+    "open": Reading(0.0, None, "the result does not tell whether the tool worked"),
+}
 _CHOICE = re.compile(r"\b(?:languages?|formats?|styles?|tone|which|what|how (?:would|should|do|shall)|prefer|or)\b")
 _OFFER = re.compile(r"\b(?:i|you|me|we)\b.*\b(?:details?|steps?|explain|explanation|walk|go through|break|elaborate)\b")
 _LONGEST_REACTION = 60  # words; a longer message brings new work
@@ -149,8 +154,7 @@ class RuleJudge:
         elif next_state.source == AGENT:
             reading = Reading(0.0, None, "another agent spoke")
         else:
-            failed = next_state_failed(turn, next_state)
-            reading = Reading(-1.0 if failed else 1.0, None, "the tool failed" if failed else "the tool worked")
+            reading = _RESULTS[next_state_verdict(turn, next_state)]
         return Judgement(
             turn_id=turn.turn_id,
             score=reading.score,
@@ -289,6 +293,13 @@ def _read_sentence(sentence: str, heard: Heard, before: Sequence[tuple[Meaning, 
             return _joined([*found, (meaning, rest)])
         found.append((meaning, head))
         rest = rest_after
+    head, after = _first_clause(rest)
+    if (
+        after
+        and phrases.BETTER.search(_plain(head))
+        and _reaction(after, heard.after(found), doubted=doubted()) == "blame"
+    ):
+        return _joined([*found, ("blame", rest)])
     parted = reservation.SPLIT.split(rest, maxsplit=1)
     if _meaning(parted[0], heard.after(found), doubted=doubted()) != "praise":
         parted = [rest]

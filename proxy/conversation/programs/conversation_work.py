@@ -36,6 +36,7 @@ _WORDS = (
         "user w",
         "user c",
     ),
+    *("context is", "context will", "next role", "next agent", "user could", "user may", "if the user "),
     *("next speaker", "speak next", "respond next", "act next", "go next", "talk next", "standalone", "stand-alone"),
     *("side question", "history above", "history so far", "preferences", "facts", "learnings"),
 )
@@ -48,6 +49,9 @@ _DECISIVE = _any(
     r"\b(?:conversation|chat|message) history (?:above|so far)\b",
     r"\bcontext (?:checkpoint )?compaction\b",
     r"\bautomated summari[sz]ation request\b",
+    r"\bcontext (?:window )?(?:is|will be) (?:about to be |soon |nearly |almost )*(?:reset|cleared|full|truncated"
+    r"|compacted|lost)\b"
+    r"[^\n?]{0,10}\s[^\n?]{0,80}\b(?:write|summari[sz]e|save|store|note|record|list)\b",
     r"\bprogressively summari[sz]e the lines of conversation\b",
 )
 _WORK = _any(
@@ -55,7 +59,8 @@ _WORK = _any(
     r"\b(?:summar(?:y|ies|i[sz]\w*)|condens\w+|compress\w*|compact\w*|distil\w*|recap\w*|consolidat\w+|digest)\b",
     r"\b(?:snapshot|checkpoint|hand-?off|takeaways?)\b|\bprompt for continuing\b",
     # extract
-    r"\bextract\w*|\b(?:store|stor(?:ing)|save|sav(?:ing)|record|remember|organi[sz]e|collect|manage|update|scan\w*)\b"
+    r"\bextract\w*|\b(?:store|stor(?:ing)|save|sav(?:ing)|record|remember|organi[sz]e|collect|manage|update"
+    r"|scan\w*)\b"
     r"[^\n]{0,60}\b(?:memor(?:y|ies)|facts?|preferences|learnings)\b|\bmemory (?:extract|manage|keep|updat|writ)\w+",
 )
 _CONVERSATION = _any(
@@ -68,22 +73,28 @@ _CONVERSATION = _any(
 _LEAD_INS = r"(?:(?:please|now|important|note|kindly|first|then|finally|task|next|carefully|briefly|urgent)[\W_]++)*+"
 _ORDER = re.compile(
     rf"\W*(?:<\w+>\W*)?{_LEAD_INS}"
-    r"(?:(?:(?:based on|given|in order to|using|from) |the (?:above|following|messages?)\b)[^,]{0,80}(?<![\W_])[\W_]++"
+    r"(?:(?:(?:based on|given|in order to|using|from) |the (?:above|following"
+    r"|messages?)\b)[^,]{0,80}(?<![\W_])[\W_]++"
     rf"{_LEAD_INS}){{0,2}}"
-    r"(?:your?\b|you're\b|i (?:need|want)\b|we need\b|this is\b|an? automated\b|summary\b|generate|create|write|provide"
-    r"|produce|give|make|output|return|reply|respond|develop|prepare|perform|do\b|analy[sz]e|review|read|look|scan|extract"
-    r"|summari[sz]e|condense|compress|compact|distil|recap|consolidate|update|save|store|identify|progressively|context\b)",
+    r"(?:your?\b|you're\b|i (?:need|want)\b|we need\b|this is\b|an? automated\b|summary\b|generate|create|write"
+    r"|provide"
+    r"|produce|give|make|output|return|reply|respond|develop|prepare|perform|do\b|analy[sz]e|review|read|look"
+    r"|scan|extract"
+    r"|summari[sz]e|condense|compress|compact|distil|recap|consolidate|update|save|store|identify|progressively"
+    r"|context\b)",
     re.IGNORECASE,
 )
 """The beginning of a sentence that gives an order, or a part to play."""
 _IDENTITY = re.compile(r"\W*(?:<\w+>\W*)?(?:your?\b|you're\b|act as\b|context\b)", re.IGNORECASE)
 _ARTIFACT = _any(
     r"\b(?:prompts?(?! for continuing)|apps?|applications?|functions?|scripts?|code|class|components?|features?|bots?"
-    r"|endpoints?|methods?|tests?|modules?|plugins?|pages?|buttons?|story|essay|e-?mail|post|article|book|program|hook)\b"
+    r"|endpoints?|methods?|tests?|modules?|plugins?|pages?|buttons?|story|essay|e-?mail|post|article|book|program"
+    r"|hook)\b"
 )
 """What people want made, where it stands before the work: "Write a function that summarizes the conversation"."""
 _OTHER_OBJECT = _any(
-    r":|\b(?:articles?|texts?|essays?|papers?|documents?|books?|e-?mails?|pages?|stor(?:y|ies)|meetings?|videos?|lectures?"
+    r":|\b(?:articles?|texts?|essays?|papers?|documents?|books?|e-?mails?|pages?|stor(?:y|ies)|meetings?|videos?"
+    r"|lectures?"
     r"|reports?|poems?|blog|readme|chapters?)\b"
 )
 _SOMEONE_ELSES = _any(
@@ -119,9 +130,13 @@ _IN_SYSTEM = _any(
 )
 _NEXT = _any(
     # who speaks next, and what
-    r"\bwho should (?:logically )?(?:speak|respond|act|go|talk) next\b|\bdetermine the next speaker\b",
-    r"\b(?:predict|suggest|guess|propose|write|generate)\b[^\n]{0,60}\bthe user (?:may|might|will|would|could|is likely"
+    r"\bwho should (?:logically )?(?:speak|respond|act|go|talk) next\b|\bdetermine the next speaker\b"
+    r"|\bselect the next (?:role|speaker|agent)\b",
+    r"\b(?:predict|suggest|guess|propose|write|generate)\b[^\n]{0,60}\b(?:the |that )user (?:may|might|will|would"
+    r"|could|is likely"
     r" to)[^\n]{0,20}\b(?:type|say|ask|write|send|want|do)\b",
+    r"\bif the user (?:revealed|mentioned|said|expressed|shared|stated|gave)\b[^\n]{0,80}\b(?:output|return"
+    r"|reply|respond|save|store|write)\b",
     # a question that stands by itself, for a search
     r"\b(?:rephrase|rewrite|reformulate|turn)\b[^\n]{0,120}\bstand-?alone (?:question|query|message)\b",
     # aside

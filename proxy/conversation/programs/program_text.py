@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from openclaw_rl.proxy.conversation.programs import languages
+from openclaw_rl.proxy.conversation.programs import languages, program_voice
+from openclaw_rl.proxy.conversation.programs.templates import words_in_template
 from openclaw_rl.shared.text_reading import reads_text
 
 
@@ -22,14 +23,23 @@ def _beginning(*alternatives: str) -> re.Pattern[str]:
 
 _TAG = re.compile(r"<([A-Za-z][\w-]{1,48})((?:\s[^<>\n]{0,200})?)>")
 _NAME_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_WORDS_OF_PERSON = frozenset(["user-query", "user-message", "user-request", "user-input", "user-prompt", "feedback"])
-"""Names of blocks that hold all that the person typed."""
-_WRAPPED_WORDS = frozenset(["task", "query", "question", "request", "prompt", "message", "answer"])
+_SAID = frozenset([
+    "query", "message", "request", "input", "prompt", "question", "feedback", "comment", "reply", "utterance",
+    "instruction", "text", "words", "answer", "turn",
+])  # fmt: skip
+_OWNER = frozenset(
+    ["user", "human", "customer", "client", "player", "sender", "new", "latest", "current", "incoming", "chat"]
+)
+"""A name of an owner and of what was said is that of a block that holds all that the person typed."""
+_WRAPPED_WORDS = frozenset(
+    ["task", "query", "question", "request", "prompt", "message", "answer", "input", "goal", "comment", "utterance"]
+)
 """Names of blocks that may hold it, next to other words."""
 _SINGLE = frozenset([
     "context", "instructions", "attachments", "attachment", "reminder", "environment", "workspace", "memory",
     "memories", "rules", "skills", "todos", "notice", "timestamp", "editor", "selection", "diagnostics",
-    "caveat", "documents",
+    "caveat", "documents", "page", "constraints", "knowledge", "persona", "profile", "preferences", "history",
+    "sources", "references", "hints", "hint", "guidelines", "cwd",
 ])  # fmt: skip
 """Names of one word of blocks that programs write."""
 _PROGRAM_WORDS = frozenset([
@@ -38,7 +48,10 @@ _PROGRAM_WORDS = frozenset([
     "skills", "todo", "todos", "history", "hook", "file", "files", "date", "datetime", "time", "session",
     "mode", "aborted", "turn", "interrupted", "metadata", "settings", "budget", "usage", "git", "repo",
     "project", "selection", "diagnostics", "caveat", "policy", "additional", "current", "permissions", "tabs",
-    "cwd", "recently", "agents",
+    "cwd", "recently", "agents", "search", "retrieved", "documents", "document", "page", "open", "opened",
+    "terminal", "style", "chat", "note", "map", "device", "app", "ide", "persona", "profile", "preferences",
+    "format", "schema", "constraints", "knowledge", "references", "available", "relevant", "active", "cursor",
+    "location", "webpage", "website", "tools",
 ])  # fmt: skip
 """A name of several words with one of these is a program's."""
 
@@ -88,7 +101,7 @@ _MALFORMED = _beginning(
     r"(?:could not|failed to|unable to|cannot) parse (?:the |your )?(?:llm|model|json) (?:output|response|action)\b",
     r"plain text responses are not permitted\b|no (?:valid )?(?:tool call|action|code block)s?\b[^\n]{0,40}\bfound",
     r"\[error\] you did not use a tool\b|i encountered an error while trying to use the tool\b",
-    r"guardrail\b[^\n]{0,60}\bfailed\b",
+    r"guardrail\b[^\n]{0,60}\bfailed\b|i did it wrong\. tried to\b",
     # an error of the agent's own code
     r"(?:call id: \S+\s+)?(?:error|exception)(?: in [^\n:]{0,60})?:\s*\n",
 )
@@ -109,7 +122,8 @@ _RETRY_WORDS = ("try again", "retry", "recall the function", "valid json", "repe
 _NOTICE = _beginning(
     r"i committed the changes with git hash\b|i (?:have )?\*?(?:added|updated) (?:these|the) \*?files\b",
     r"i updated your \*?files\b|here are summaries of some files present in my git repo\b",
-    r"(?:here is|this is|the following is|below is) (?:a|the) (?:\w+ )?summary of (?:the|our|this|your|a) (?:\w+ ){0,2}"
+    r"(?:here is|this is|the following is|below is) (?:a|the) (?:\w+ )?summary of (?:the|our|this|your"
+    r"|a) (?:\w+ ){0,2}"
     r"(?:conversation|chat|session|discussion|work|history)\b",
     r"another (?:language model|llm|agent|ai) (?:has )?(?:started|began|begun)\b[^\n]{0,80}\bsummary\b",
     r"(?:the )?(?:conversation |chat |message )?history (?:has been|was) (?:summari[sz]ed|condensed|compacted)\b",
@@ -136,6 +150,9 @@ def own_words(text: str) -> ReadText:
         if start >= 0:
             end = words.find(closing, start)
             words = words[:start] + (words[end + len(closing) :] if end >= 0 else "")
+    inner = words_in_template(words)
+    if inner is not None:
+        words = inner
     if "#" in words and (headings := list(_REQUEST_HEADING.finditer(words))) and words.lstrip().startswith("#"):
         words = words[headings[-1].end() :]
     rules = _RULES.search(words) if "#" in words or "To suggest changes to a file" in words else None
@@ -147,7 +164,7 @@ def own_words(text: str) -> ReadText:
 @reads_text()
 def is_result(text: str) -> bool:
     """True if a program speaks in the user's role about what a call or an answer came to."""
-    if _RESULT.match(text) or _MALFORMED.match(text) or languages.is_result(text):
+    if _RESULT.match(text) or _MALFORMED.match(text) or languages.is_result(text) or program_voice.is_report(text):
         return True
     lowered = text[:8000].lower()
     retry = any(word in lowered for word in _RETRY_WORDS) and _RETRY.search(lowered) is not None
@@ -159,7 +176,7 @@ def is_result(text: str) -> bool:
 @reads_text()
 def is_notice(text: str) -> bool:
     """True if a program tells in the user's role what it did."""
-    return bool(_NOTICE.match(text)) or languages.replaces_history(text)
+    return bool(_NOTICE.match(text)) or languages.replaces_history(text) or program_voice.is_order(text)
 
 
 def _without_blocks(text: str) -> str:
@@ -167,35 +184,166 @@ def _without_blocks(text: str) -> str:
     kept: list[str] = []
     persons: list[str] = []
     position = 0
-    for name, start, inner, inner_end, end in _blocks(text):
-        kept.append(text[position:start])
-        if name in _WORDS_OF_PERSON:
-            persons.append(text[inner:inner_end].strip())
-        elif name in _WRAPPED_WORDS:
-            kept.append(text[inner:inner_end])
-        else:
-            kept[-1] = _HEADING_OF_BLOCK.sub("", kept[-1])
-        position = end
+    blocks = list(_blocks(text))
+    if not blocks:
+        return text
+    outside = "".join(
+        text[before:after]
+        for before, after in zip(
+            [0, *(block.end for block in blocks)], [block.start for block in blocks] + [len(text)], strict=True
+        )
+    )
+    spoken = bool(outside.strip()) and not _MARKUP.search(outside)
+    for block in blocks:
+        if block.known or (spoken and _is_apart(text, block)):
+            kept.append(text[position : block.start])
+            inner = text[block.inner : block.inner_end]
+            if _holds_words(block.name):
+                persons.append(inner.strip())
+            elif block.name in _WRAPPED_WORDS:
+                kept.append(inner)
+            else:
+                kept[-1] = _HEADING_OF_BLOCK.sub("", kept[-1])
+            position = block.end
     if not position:
         return text
     return "\n\n".join(persons) if persons else "".join([*kept, text[position:]])
 
 
-def _blocks(text: str) -> Iterator[tuple[str, int, int, int, int]]:
-    """The blocks of known names: name, start, start and end of what is inside, end."""
+class _Block(NamedTuple):
+    """A block: the words of its name, whether programs are known to write it, and its places."""
+
+    name: str
+    known: bool
+    start: int
+    inner: int
+    inner_end: int
+    end: int
+
+
+_MARKUP = re.compile(
+    r"\b(?:xml|html|svg|jsx|css|tags?|markup|elements?|attributes?|parse|parses|valid|convert|snippet|component"
+    r"|config\w*|node|page|bold|code"
+    r"|this|here)\b|[;{}]",
+    re.IGNORECASE,
+)
+"""Someone speaks of markup."""
+_HTML = frozenset(
+    [
+        "a",
+        "abbr",
+        "article",
+        "aside",
+        "audio",
+        "b",
+        "blockquote",
+        "body",
+        "br",
+        "button",
+        "canvas",
+        "caption",
+        "code",
+        "col",
+        "dd",
+        "details",
+        "div",
+        "dl",
+        "dt",
+        "em",
+        "fieldset",
+        "figure",
+        "footer",
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "head",
+        "header",
+        "hr",
+        "html",
+        "i",
+        "iframe",
+        "img",
+        "input",
+        "label",
+        "legend",
+        "li",
+        "link",
+        "main",
+        "meta",
+        "nav",
+        "ol",
+        "option",
+        "p",
+        "path",
+        "pre",
+        "script",
+        "section",
+        "select",
+        "small",
+        "span",
+        "strong",
+        "style",
+        "sub",
+        "summary",
+        "sup",
+        "svg",
+        "table",
+        "tbody",
+        "td",
+        "template",
+        "textarea",
+        "tfoot",
+        "th",
+        "thead",
+        "title",
+        "tr",
+        "ul",
+        "var",
+        "video",
+        "think",
+        "thinking",
+    ]
+)
+
+
+def _is_apart(text: str, block: _Block) -> bool:
+    """True if a block of an unknown name stands on lines of its own, and holds no data in markup."""
+    if block.name in _HTML or (block.start and text[block.start - 1] != "\n"):
+        return False
+    after = text[block.end : block.end + 1]
+    nested = "-" not in block.name and "</" in text[block.inner : block.inner_end]
+    return after in ("", "\n", "<") and not nested
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """The blocks that are not inside of others."""
     position = 0
     unclosed: set[str] = set()
     while (tag := _TAG.search(text, position)) is not None:
         position = tag.end()
+        if tag[1] in unclosed:
+            continue
         words = [word.lower() for word in _NAME_WORDS.findall(tag[1])]
         name = "-".join(words)
-        known = name in _WORDS_OF_PERSON or name in _WRAPPED_WORDS or _by_program(words)
-        closing = text.find(f"</{tag[1]}>", position) if known and tag[1] not in unclosed else -1
+        known = _holds_words(name) or name in _WRAPPED_WORDS or _by_program(words)
+        apart = known or not (tag.start() and text[tag.start() - 1] != "\n")
+        if not apart or (name in _HTML and not known):
+            continue
+        closing = text.find(f"</{tag[1]}>", position)
         if closing < 0:
             unclosed.add(tag[1])
-        else:
+        elif known or _HISTORY_WORDS.isdisjoint(words):
             position = closing + len(tag[1]) + 3
-            yield name, tag.start(), tag.end(), closing, position
+            yield _Block(name, known, tag.start(), tag.end(), closing, position)
+
+
+def _holds_words(name: str) -> bool:
+    owner, _, said = name.rpartition("-")
+    return name == "feedback" or (said in _SAID and owner.rpartition("-")[2] in _OWNER)
 
 
 def _by_program(words: list[str]) -> bool:

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from openclaw_rl.proxy.http.body import METADATA
+
 Purpose = Literal["subagent", "compaction", "title", "memory", "utility"]
 
 _NO = frozenset(["", "0", "false", "no", "off", "none", "null", "undefined", "main", "root", "primary", "user", "-"])
@@ -34,8 +36,6 @@ _ABOUT = re.compile(
     re.IGNORECASE,
 )
 """Objects of work that people ask for."""
-BODY_FIELDS = ("metadata", "litellm_metadata", "client_metadata")
-"""Fields of a body that hold metadata."""
 _TAG = re.compile(
     r"(?:(?:purpose|task|type|kind|feature|operation|task-?name)[:=/])?(?:auto-?)?"
     r"(?:(?:chat|conversation|session|thread|context|history)[-:/ ])?"
@@ -83,7 +83,7 @@ def purposes(headers: Mapping[str, str]) -> set[Purpose]:
 def metadata_purposes(body: Mapping[str, Any]) -> set[Purpose]:
     """The purposes that the metadata of a body names."""
     found: set[Purpose] = set()
-    for field in BODY_FIELDS:
+    for field in METADATA:
         for name, text in _members(body.get(field)):
             if len(text) > _LONGEST or _TRACED.search(name):
                 continue

@@ -19,9 +19,15 @@ _TALK = (
     r"(?:conversation|chat|session|thread|discussion|message|dialogue|"
     r"user'?s? (?:request|query|question|prompt|input))"
 )
+_OF_TALK = (  # of other words a session may be one of yoga, a discussion one of tonight
+    r"(?:(?:above|following|current|previous|whole|entire|given|provided|quoted|ongoing|first|last|latest|initial"
+    r"|opening"
+    r"|user(?:['’]s)?|chat|ai|agent|assistant|coding|customer|new|earlier|group) ){0,2}"
+)
 _THIS_TALK = (  # people want titles for "my thread" and "a session"; programs for the conversation at hand
-    r"(?:\b(?:the|this|following|above|previous|current|whole|entire)\s(?:[\w'’-]+\s){0,2}"
-    rf"{_TALK}|\bour\s{_TALK}|\buser'?s?\s(?:first\s)?(?:request|query|question|prompt|input|message)|"
+    rf"(?:\b(?:the|this|following|above|previous|current|whole|entire)\s{_OF_TALK}"
+    rf"{_TALK}(?!\s(?:tonight|tomorrow|next|about|on \w+day)\b)|\bour\s{_TALK}|\buser'?s?\s(?:first\s)?(?:request"
+    rf"|query|question|prompt|input|message)|"
     r"\b(?:conversation|chat|session|thread)['’]?s?[\s-](?:title|name|history|log|transcript)\b)"
 )
 _BREVITY = (
@@ -48,7 +54,8 @@ _FORMAL = _pattern(r"\b(?:generate|produce|output|return|respond with|reply with
 """Verbs of orders that people do not give in a conversation."""
 _MANNER = _pattern(
     r"\b(?:only|just|nothing but)\b[^\n.]{0,20}\b(?:title|name|tags?|text|json|phrase|label)\b",
-    r"\b(?:title|name|tags?|text|json|phrase|label)\b[^\n.]{0,20}\b(?:only|alone|and nothing else)\b|\bnothing else\b",
+    r"\b(?:title|name|tags?|text|json|phrase|label)\b[^\n.]{0,20}\b(?:only|alone|and nothing else)\b"
+    r"|\bnothing else\b",
     r"\b(?:no|without|avoid|omit) (?:any )?"
     r"(?:quot\w+|punctuation|markdown|explanations?|preamble|formatting|prefix|emojis?)\b",
     r"\b(?:do not|don't|never) (?:use|call|include|add|answer|respond|explain|wrap|invoke)\b",
@@ -56,14 +63,21 @@ _MANNER = _pattern(
     r"^#{1,4} (?:task|output|guidelines|instructions)\b",
 )
 """Marks of a program, next to such an order."""
+_TITLE_TOOL = _pattern(
+    r"\b(?:use|call|with|using) (?:the )?[`'\"]?\w*(?:title|rename|name)\w*[`'\"]?(?: tool"
+    r"| function|\()"
+)
 _LEAD_IN = _pattern(
-    r"(?:\A|[.!?:\n])\W*(?:(?:please|now|finally|next|then|first|task|your (?:task|job) is to|you (?:must|should|will)"
+    r"(?:\A|[.!?:\n])\W*(?:(?:please|now|finally|next|then|first|task|your (?:task|job) is to|you (?:must|should"
+    r"|will)"
     r"|(?:based on|given|from|using|for|after reading) (?:the|this|these|all)\b[^.\n]{0,80}?[,:])\W+){0,3}\Z"
 )
 """Stands before an order."""
 _BUILT = _pattern(
-    r"\b(?:apps?|applications?|functions?|scripts?|code|class(?:es)?|components?|features?|bots?|endpoints?|methods?|tests?"
-    r"|modules?|plugins?|pages?|buttons?|apis?|databases?|fields?|columns?|hooks?|repo(?:sitory)?|\w+\.(?:py|js|ts|md|go|rs))\b"
+    r"\b(?:apps?|applications?|functions?|scripts?|code|class(?:es)?|components?|features?|bots?|endpoints?"
+    r"|methods?|tests?"
+    r"|modules?|plugins?|pages?|buttons?|apis?|databases?|fields?|columns?|hooks?|repo(?:sitory)?|\w+\.(?:py|js"
+    r"|ts|md|go|rs))\b"
 )
 """Things that people have built."""
 _OURS = _pattern(rf"\b(?:our|my) (?:[\w-]+ ){{0,2}}{_TALK}")
@@ -95,7 +109,8 @@ _TRANSCRIPT = _pattern(
 )
 _ABOVE = _pattern(
     # A program's line ends with a colon, after which it expects nothing but the summary; people end otherwise.
-    rf"\A\W*{_MAKE}\b[^\n]{{0,40}}\bsummary of (?:the|this|our) (?:(?:chat|conversation|discussion|messages?)\W+above\b"
+    rf"\A\W*{_MAKE}\b[^\n]{{0,40}}\bsummary of (?:the|this|our) (?:(?:chat|conversation|discussion"
+    rf"|messages?)\W+above\b"
     r"|above (?:chat|conversation|discussion|messages?)\b)[^\n]{0,40}:[ \t]*$",
     r"\A\W*(?:distil+|condense|compress) the (?:above|previous|earlier) (?:chat|conversation|messages)\b[^\n]{0,40}"
     r"\b(?:single|summary message|future)\b",
@@ -178,6 +193,8 @@ def orders_label(text: str, *, quoted: bool) -> bool:
     if asks_side_task([ends], text):
         return quoted or bool(_MANNER.search(ends) and not _OURS.search(ends))
     found = _TITLE.search(ends)
+    if found is not None and _TITLE_TOOL.search(ends) and _FORMAL.search(found[0]):
+        return True
     if found is None or not _LEAD_IN.search(ends[: found.start()]) or not asks_title("", [ends]):
         return False
     sentence = re.split(r"[.!?]\s|\n", ends[found.start() :], maxsplit=1)[0]

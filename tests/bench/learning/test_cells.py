@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
+from multiprocessing import active_children
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bench.learning import cache as cells_cache
 from bench.learning import code_digest, judges
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import RUNS, Cell, Result
@@ -68,6 +71,22 @@ def test_missing_cells_run_and_none_begins_after_the_time(tmp_path: Path) -> Non
     cache.put(cells[0], result(cells[0], {0: 0.1}))
     assert [one.cell.seed for one in run_all(cells, cache, 1, instant, show)] == [1, 2, 2]
     assert shown == [(1, 1)], "equal work runs once"
+
+
+async def endless(one: Cell) -> Result:
+    await asyncio.sleep(3600)
+    return result(one, {0: 0.0})
+
+
+@pytest.mark.timeout(100)
+def test_an_interrupted_run_ends_its_workers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells_cache, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_all([cell()], Cache(tmp_path, Result), 1, endless, lambda *_: None)
+    assert active_children() == []
 
 
 async def heard(judge: Any, text: str, number: int = 1) -> Any:
@@ -141,7 +160,7 @@ RUN = """
 import asyncio, sys
 from bench.learning.cell import Cell
 from bench.learning.run import run
-one = Cell(arm="rehearse", persona="student+ta", seed=1, interactions=8, lanes=4, problems=6, glances=4,
+one = Cell(arm="rehearse", persona="student+ta", seed=1, interactions=4, lanes=4, problems=4, glances=2,
            settings={"guard": False})
 found = asyncio.run(run(one.with_code()))
 print(*sorted(name for name in sys.modules if name.startswith(("openclaw_rl.", "bench."))))
@@ -150,16 +169,16 @@ sys.stdout.buffer.write(__import__("msgspec").json.encode(found))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_cell_runs_for_real_and_its_code_has_every_module_that_it_loads() -> None:
     printed = subprocess.run([sys.executable, "-W", "ignore", "-c", RUN], capture_output=True, check=True).stdout
     *_, loaded, encoded = printed.splitlines()
     assert set(loaded.decode().split()) <= code_digest.modules((RUNS,))
     found = msgspec.json.decode(encoded, type=Result)
     for curve in found.curves.values():
-        assert [point.interactions for point in curve] == [0, 8]
-        assert (curve[0].version, curve[0].kl, curve[0].count) == (0, 0.0, 6)
-    assert curve[1].version >= 1 and curve[1].kl > 0
+        assert [point.interactions for point in curve] == [0, 4]
+        assert (curve[0].version, curve[0].kl, curve[0].count) == (0, 0.0, 4)
+    assert curve[1].version >= 1 and curve[1].kl, "measured, by few samples"
     assert found.versions_made == curve[1].version
-    assert found.complaints >= 1 and found.reactions == 16 and found.late == 0
+    assert found.complaints >= 1 and found.reactions == 8 and found.late == 0
     assert found.cell.code and found.commit

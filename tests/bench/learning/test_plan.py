@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 
-from bench.learning import plan, rates
+from bench.learning import code_digest, plan, rates
 from bench.learning.cell import SPLIT_SEEDS, Cell, Result
 from openclaw_rl.shared.settings.method_defaults import METHODS
 from openclaw_rl.shared.settings.settings import Settings
 from tests.bench.learning.cells import result
 
 RATES = {name: dict.fromkeys(plan.PERSONAS, 1e-3) for name in plan.SEARCHED}
+
+
+@pytest.fixture(autouse=True)
+def one_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_digest, "digest", " ".join)
 
 
 def cells(part: str, **changes: Any) -> list[Cell]:

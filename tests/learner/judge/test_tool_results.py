@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from openclaw_rl.learner.judge.tool_results import next_state_failed, tool_failed
+from openclaw_rl.learner.judge.tool_results import next_state_verdict, tool_failed, tool_verdict
 from openclaw_rl.shared.records import NextState, ToolResult
 from tests.learner.things import turn
 
@@ -255,10 +255,47 @@ def test_results_of_parallel_calls_are_read_one_by_one() -> None:
             text="\n\n".join(text for _, text, _ in results),
             results=[ToolResult(start, call, mark) for start, (call, _, mark) in zip(starts, results, strict=True)],
         )
-        return next_state_failed(made, state)
+        return next_state_verdict(made, state) == "failed"
 
     assert not failed(("call_b", "done", None), ("call_a", LOG, None))
     assert failed(("call_b", "make: *** [all] Error 2", None), ("call_a", LOG, None))
     assert failed(("call_a", LOG, None), ("call_b", LOG, None))
     assert failed(("call_a", "fine", None), ("call_b", "fine", True)), "the client's own mark"
     assert not failed(("call_a", "fine", None), ("call_b", LOG, False))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cancel_task", "Task cancelled"),
+        ("cancel_order", '{"status": "cancelled", "order": 7}'),
+        ("kill_process", "Process 7 terminated."),
+    ],
+)
+def test_an_ended_task_is_a_success_of_the_tool_that_ends_it(name: str, text: str) -> None:
+    assert tool_verdict(text, called(name)) == "worked"
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"), [("mkdir a && mv b a", "worked"), ("echo 1 > a", "worked"), ("./install.sh", "open")]
+)
+def test_silence_is_the_success_of_commands_that_print_nothing(command: str, verdict: str) -> None:
+    for text in ("", "(no output)"):
+        assert tool_verdict(text, called("bash", command=command)) == verdict
+
+
+def test_a_command_that_was_written_as_text_is_read_with_its_result() -> None:
+    answer = {"role": "assistant", "content": "I look.\n\n```bash\ngrep -rn old src\n```"}
+    made = msgspec.structs.replace(turn(1), answer=answer)
+    state = NextState(turn_id=made.turn_id, role="environment", text="<returncode>1</returncode>\n<output>\n</output>")
+    assert next_state_verdict(made, state) == "open"
+
+
+def test_one_success_of_parallel_calls_is_enough() -> None:
+    calls = [{"id": "a", "name": "find", "arguments": {}}, {"id": "b", "name": "save", "arguments": {}}]
+    made = msgspec.structs.replace(turn(1), answer={"role": "assistant", "content": "", "tool_calls": calls})
+    results = [ToolResult(0, "a", None), ToolResult(len("No hits.\n\n"), "b", None)]
+    state = NextState(turn_id=made.turn_id, role="tool", text="No hits.\n\nSaved.", results=results)
+    assert next_state_verdict(made, state) == "worked"
+    none = NextState(turn_id=made.turn_id, role="tool", text="No hits.\n\n[]", results=results)
+    assert next_state_verdict(made, none) == "open"

@@ -121,7 +121,8 @@ async def test_an_answer_of_ours_in_the_users_role_is_another_agents(talk: Talk,
         talk.restart()
     await talk.ask(says("Write a line about the sea."), said("The sea is blue."), says(before + POEM))
     state = await talk.next_state(poet)
-    assert state is not None and (state.role, state.source, state.text) == ("environment", AGENT, before + POEM)
+    text = POEM if before.startswith("Message from") else before + POEM
+    assert state is not None and (state.role, state.source, state.text) == ("environment", AGENT, text)
 
 
 async def test_a_persons_words_next_to_another_agents_are_the_reaction(talk: Talk) -> None:

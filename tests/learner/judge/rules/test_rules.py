@@ -390,7 +390,7 @@ async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
     asked = turn(1, answer="**12**")
     judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="user", text="no bold please"))
     assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
-    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v9")
+    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v10")
     assert judgement.votes[0].score == -1.0 and judgement.reason
 
 
@@ -434,6 +434,18 @@ def test_a_task_that_names_its_form_is_no_complaint(text: str) -> None:
 def test_a_request_about_the_conversation_says_nothing_about_the_answer(text: str) -> None:
     reading = read_message(text, answer="There are five apples.")
     assert (reading.score, reading.hint) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Summarize our chat better, you missed the point.",
+        "Summarize our chat again, you forgot the price.",
+        "Write it again, that is wrong.",
+    ],
+)
+def test_blame_behind_an_order_to_do_better_is_about_the_answer(text: str) -> None:
+    assert read_message(text, answer="Five apples.").score == -1.0
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.proxy.conversation.classify import Evidence, TurnClass, classify
-from openclaw_rl.proxy.conversation.programs.purpose_headers import BODY_FIELDS, metadata_purposes
+from openclaw_rl.proxy.conversation.programs.purpose_headers import metadata_purposes
 from openclaw_rl.proxy.conversation.speaker import read_user
+from openclaw_rl.proxy.http.body import METADATA
 from openclaw_rl.shared.messages.normalize import normalize_chat
 from tests.fixtures.clients import TOOLS
 
@@ -207,7 +208,7 @@ def test_other_headers_decide_nothing(name: str, value: str) -> None:
         ({"user_id": '{"session_id": "1", "request_purpose": "title"}'}, "header-title"),
     ],
 )
-@pytest.mark.parametrize("field", BODY_FIELDS)
+@pytest.mark.parametrize("field", METADATA)
 def test_metadata_is_read_by_the_same_table(field: str, metadata: dict[str, Any], reason: str) -> None:
     assert taken("hello", body={field: metadata}) == TurnClass("side", reason)
 

@@ -1,0 +1,54 @@
+"""Programs of many makers: whose words a user message holds, what a request is for, and whether a call worked.
+
+People who write similarly are among the cases: none of their words or requests may be taken for a program's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.strangers import Case, cases, compare_words, read_request, read_result, read_words
+
+FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "programs_in_the_wild"
+TRUTHS = {"failed", "ok", "unknown"}
+
+
+def known(name: str) -> list[Any]:
+    """The cases of a file; those that the rules do not know yet have to fail."""
+    unknown = [pytest.mark.xfail(strict=True, reason="not known yet")]
+    return [
+        pytest.param(case, marks=unknown if case.get("open") else [], id=f"{name}-{number}")
+        for number, case in enumerate(cases(FOLDER / f"{name}.jsonl"), 1)
+    ]
+
+
+@pytest.mark.parametrize("case", known("speech"))
+def test_exactly_the_words_of_a_person_are_theirs(case: Case) -> None:
+    assert compare_words(case["person"], read_words(case["text"])) == "right", case["text"]
+
+
+@pytest.mark.parametrize("case", known("utility"))
+def test_a_request_is_main_or_side(case: Case) -> None:
+    assert read_request(case["request"]) == case["truth"], case["request"]
+
+
+@pytest.mark.parametrize("case", known("tool_results"))
+async def test_a_result_tells_or_does_not(case: Case) -> None:
+    assert await read_result(case) == case["truth"], case["content"]
+
+
+def test_the_cases_are_of_every_class() -> None:
+    speech = list(cases(FOLDER / "speech.jsonl"))
+    assert {case["person"] == case["text"] for case in speech} == {True, False}
+    assert any(not case["person"] for case in speech)
+    assert {case["truth"] for case in cases(FOLDER / "utility.jsonl")} == {"main", "side"}
+    assert {case["truth"] for case in cases(FOLDER / "tool_results.jsonl")} == TRUTHS
+
+
+def test_no_person_is_left_open() -> None:
+    speech = [case for case in cases(FOLDER / "speech.jsonl") if case["person"] == case["text"]]
+    requests = [case for case in cases(FOLDER / "utility.jsonl") if case["truth"] == "main"]
+    assert not any(case.get("open") for case in [*speech, *requests])
