@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from openclaw_rl.cli.service.child import Child
@@ -9,7 +10,7 @@ from openclaw_rl.cli.service.child import Child
 LOOK_SECONDS = 5.0
 """Seconds between two questions, and as many for an answer."""
 
-MISSED = 8
+MISSED = 6
 """Questions in a row without an answer, after which a process hangs."""
 
 MISSED_BY_LEARNER = 24
@@ -20,7 +21,7 @@ Answers = Callable[[], Awaitable[bool | None]]
 
 
 class Liveness:
-    """Asks each process in turn. One that has not answered since its start may still be loading, and is left alone."""
+    """Asks all processes. One that has not answered since its start may still be loading, and is left alone."""
 
     def __init__(self, children: Mapping[str, Child], answers: Mapping[str, Answers]) -> None:
         self._answers = answers
@@ -30,12 +31,15 @@ class Liveness:
     async def look(self) -> list[str]:
         """Ask every process once; the roles of those that were killed."""
         killed = []
-        for role, ask in self._answers.items():
+        asked = [(role, self._children[role].started) for role in self._answers]
+        found = await asyncio.gather(*(ask() for ask in self._answers.values()))
+        for (role, begun), answer in zip(asked, found, strict=True):
             child = self._children[role]
             started, missed = self._missed.get(role, (0.0, None))
+            if child.pid is None or child.started != begun:
+                answer = None
             if child.pid is None or child.started != started:
                 missed = None
-            answer = await ask() if child.pid is not None else None
             if answer:
                 missed = 0
             elif answer is False and missed is not None:
