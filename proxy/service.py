@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 2.0
 
+SLOW_WRITE_SECONDS = 5.0
+"""A journal that takes longer for a heartbeat is not ready: answers wait for their commits."""
+
 COUNTING_SECONDS = 0.1
 """Accounts that are counted faster are counted each time."""
 
@@ -160,7 +163,10 @@ class ProxyService:
                 "journal": self.recorder.trouble or "ok",
             }
             try:
-                await self.journal.heartbeat("proxy", os.getpid(), status)
+                written = asyncio.ensure_future(self.journal.heartbeat("proxy", os.getpid(), status))
+                if not (await asyncio.wait({written}, timeout=SLOW_WRITE_SECONDS))[0]:
+                    self.journal_error = f"a write has waited for {SLOW_WRITE_SECONDS:g} s: another process holds it"
+                await written
                 self.journal_error = ""
             except JournalError as error:
                 self.journal_error = self.recorder.trouble = str(error)
