@@ -114,7 +114,9 @@ def main() -> None:
     try:
         app()
     except OpenClawRLError as error:
-        typer.echo(f"openclaw-rl: {error}", err=True)
+        from openclaw_rl.cli.tables import visible  # with rich, which most commands load by themselves
+
+        typer.echo(visible(f"openclaw-rl: {error}"), err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

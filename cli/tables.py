@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterable
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """The text without characters that command a terminal: what people and models wrote may hold such."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class VisibleConsole(Console):
+    """A console whose own styles reach the terminal, and no command in the text that it shows."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of something, their text made visible."""
+        for segment in super().render(renderable, options):
+            if segment.control is None and _CONTROLS.search(segment.text):
+                yield Segment(visible(segment.text), segment.style)
+            else:
+                yield segment
 
 
 def console(*, width: int = 160, stderr: bool = False, soft_wrap: bool = False) -> Console:
@@ -13,7 +35,7 @@ def console(*, width: int = 160, stderr: bool = False, soft_wrap: bool = False) 
     models wrote may look like markup or name an emoji.
     """
 
-    out = Console(highlight=False, markup=False, emoji=False, stderr=stderr, soft_wrap=soft_wrap)
+    out = VisibleConsole(highlight=False, markup=False, emoji=False, stderr=stderr, soft_wrap=soft_wrap)
     if not out.is_terminal and not soft_wrap:
         out.width = width
     return out

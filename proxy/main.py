@@ -13,6 +13,7 @@ import uvicorn
 from openclaw_rl.proxy.app import create_app
 from openclaw_rl.proxy.chat.fallback_models import check_installed
 from openclaw_rl.proxy.http.auth import check_binding
+from openclaw_rl.proxy.http.protocol import BoundedProtocol
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.backends import create_engine, resolve_backend
 from openclaw_rl.shared.errors import OpenClawRLError
@@ -53,7 +54,7 @@ def serve(settings: Settings) -> None:
         host=settings.serve.host,
         port=settings.serve.port,
         loop="uvloop",
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         lifespan="on",
         access_log=False,

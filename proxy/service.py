@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from openclaw_rl.proxy.chat.fallback_answer import FallbackAnswer
 from openclaw_rl.proxy.chat.fallback_models import AnswerPlan, OtherModels
@@ -37,6 +40,33 @@ from openclaw_rl.shared.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 2.0
+
+SLOW_WRITE_SECONDS = 5.0
+"""A journal that takes longer for a heartbeat is not ready: answers wait for their commits."""
+
+COUNTING_SECONDS = 0.1
+"""Accounts that are counted faster are counted each time."""
+
+
+class Accounts:
+    """The accounts of all settled turns. Counting takes longer the more turns there are, so a large journal is counted
+    for a twentieth of the time at most.
+    """
+
+    def __init__(self, journal: AsyncJournal, clock: Callable[[], float] = time.monotonic) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._counted: dict[str, Any] = {}
+        self._due = 0.0
+
+    async def read(self) -> dict[str, Any]:
+        """The accounts, as they were a moment ago. Raises `JournalError`."""
+        began = self._clock()
+        if began >= self._due:
+            self._counted = await self._journal.accounting()
+            took = self._clock() - began
+            self._due = began + 20 * took if took > COUNTING_SECONDS else 0.0
+        return self._counted
 
 
 class ProxyService:
@@ -78,6 +108,7 @@ class ProxyService:
         self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
         self.limits = KeyLimits(settings.serve.key_concurrency)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
+        self.accounts = Accounts(journal)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()
@@ -132,7 +163,10 @@ class ProxyService:
                 "journal": self.recorder.trouble or "ok",
             }
             try:
-                await self.journal.heartbeat("proxy", os.getpid(), status)
+                written = asyncio.ensure_future(self.journal.heartbeat("proxy", os.getpid(), status))
+                if not (await asyncio.wait({written}, timeout=SLOW_WRITE_SECONDS))[0]:
+                    self.journal_error = f"a write has waited for {SLOW_WRITE_SECONDS:g} s: another process holds it"
+                await written
                 self.journal_error = ""
             except JournalError as error:
                 self.journal_error = self.recorder.trouble = str(error)

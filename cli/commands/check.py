@@ -10,6 +10,7 @@ import typer
 from openclaw_rl.cli.checks.data import whole_faults
 from openclaw_rl.cli.options import Data, Json, print_json, settings_of
 from openclaw_rl.cli.service.run_file import as_served
+from openclaw_rl.cli.tables import visible
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.journal import Journal
 
@@ -27,7 +28,7 @@ def check(data: Data = "", as_json: Json = False) -> None:
         for fault in whole_faults(journal, settings.checkpoints_path):
             faults.append(fault)
             if not as_json:
-                typer.echo(f"FAULT  {fault}")
+                typer.echo(visible(f"FAULT  {fault}"))
         turns, versions = len(journal.turn_rows()), len(journal.versions())
         accounting = journal.accounting()
     if as_json:

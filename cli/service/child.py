@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from openclaw_rl.cli.tables import visible
 from openclaw_rl.shared.child_process import end_child, kill_child, start_child
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.process import PARENT_VARIABLE
@@ -27,6 +28,9 @@ WRONG_SETTINGS = 2  # exit code of our own programs: another try would say the s
 LOG_BYTES = 8 << 20
 LOG_FILES = 3
 _TROUBLE = re.compile(r"\b(ERROR|CRITICAL)\b|^Traceback \(most recent call last\)|^\w+(\.\w+)*(Error|Exception): ")
+
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\d[ T][\d:.,]+\s*")
+"""The time that our processes begin a line with: a repeated line has another one."""
 
 
 class ChildFailed(OpenClawRLError):
@@ -107,6 +111,12 @@ class Child:
             await asyncio.sleep(delay)
             self.restarts += 1
 
+    def kill(self, reason: str) -> None:
+        """End it at once, stopped or not; `run` starts it again."""
+        if self._process is not None and self.pid is not None:
+            self._say(f"{self.name} hangs ({reason}) and is killed")
+            kill_child(self._process)
+
     async def stop(self, seconds: float) -> None:
         """SIGTERM, and SIGKILL to its whole process group when it is still there after `seconds`."""
         if self._process is not None and not await end_child(self._process, seconds):
@@ -147,13 +157,14 @@ class Child:
         if rest:
             self._note(rest.decode("utf-8", "replace").rstrip())
 
-    def _note(self, line: str) -> None:
+    def _note(self, text: str) -> None:
+        line = visible(text)
         self._log.info(line)
         self.last_words.append(line[:500])
         if _TROUBLE.search(line):
-            now = time.monotonic()
-            if now - self._said.get(line[:80], -60.0) >= 60.0:
-                self._said = {key: when for key, when in self._said.items() if now - when < 60.0} | {line[:80]: now}
+            now, said = time.monotonic(), _STAMP.sub("", line)[:80]
+            if now - self._said.get(said, -60.0) >= 60.0:
+                self._said = {key: when for key, when in self._said.items() if now - when < 60.0} | {said: now}
                 self._say(f"{self.name}: {line[:300]}")
 
     def _open_log(self) -> logging.Logger:

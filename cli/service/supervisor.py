@@ -21,6 +21,7 @@ import httpx
 from openclaw_rl.cli.client import running
 from openclaw_rl.cli.service import data_folder, run_file
 from openclaw_rl.cli.service.child import Child
+from openclaw_rl.cli.service.liveness import LOOK_SECONDS, Answers, Liveness
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.shared import backends
 from openclaw_rl.shared.checkpoints import SERVED, nearest_intact
@@ -118,6 +119,8 @@ class Supervisor:
         given = [role for role in plan.roles if role != "engine" or starts_engine]
         self.roles = (*given, *(role for role in self._engines if role != "engine"))
         self.ready = asyncio.Event()
+        self._silent = False  # our own heartbeat could not be written
+        self._learner_beat = 0.0
         self.children = [self._child(role, data / "logs") for role in self.roles]
 
     def _engine_place(self, plan: ServicePlan, data: Path, *, starts: bool) -> dict[str, Any]:
@@ -189,6 +192,7 @@ class Supervisor:
         tasks = [asyncio.create_task(child.run(), name=child.name) for child in self.children]
         tasks.append(asyncio.create_task(self._announce(on_ready, on_progress), name="announce"))
         tasks.append(asyncio.create_task(self._heartbeats(), name="heartbeats"))
+        tasks.append(asyncio.create_task(self._watch(), name="liveness"))
         stopping = asyncio.create_task(stop.wait())
         try:
             running = {stopping, *tasks}
@@ -309,6 +313,30 @@ class Supervisor:
             process = journal.processes().get(role)
             return process is not None and process.time >= started
 
+    async def _watch(self) -> None:
+        """End processes that hang. SGLang has its own watch, and takes minutes to compile."""
+        async with httpx.AsyncClient(timeout=LOOK_SECONDS) as client:
+            answers: dict[str, Answers] = {}
+            if "proxy" in self.roles:
+                answers["proxy"] = partial(_replies, client, f"{self.url}/healthz")
+            if "engine" in self.roles and not self.placement.servers:
+                answers["engine"] = partial(_replies, client, f"{self._urls['engine']}/health")
+            if "learner" in self.roles:
+                answers["learner"] = self._learner_beats
+            liveness = Liveness({child.name: child for child in self.children}, answers)
+            async for _ in _ticks(LOOK_SECONDS):
+                await liveness.look()
+
+    async def _learner_beats(self) -> bool | None:
+        """True if the learner has beaten since the last call; None while nothing can be written into the journal."""
+        try:
+            with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
+                row = (await asyncio.to_thread(journal.processes)).get("learner")
+        except JournalError:
+            return None
+        before, self._learner_beat = self._learner_beat, row.time if row is not None else 0.0
+        return None if self._silent else self._learner_beat != before
+
     def _publish_cards(self) -> None:
         """Write the addresses of this service for the other commands; readable by its owner only, for the key."""
         common = {"pid": os.getpid(), "started": time.time(), "settings": run_file.shared_settings(self.settings)}
@@ -325,17 +353,16 @@ class Supervisor:
     async def _heartbeats(self) -> None:
         """Write the state of the processes into the journal, for `status`."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
-        silent = False
         with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
             async for _ in _ticks(HEARTBEAT_SECONDS):
                 status = {"processes": {child.name: child.state() for child in self.children}}
                 try:
                     await asyncio.to_thread(journal.heartbeat, name, os.getpid(), status)
-                    silent = False
+                    self._silent = False
                 except JournalError as error:
-                    if not silent:
+                    if not self._silent:
                         self._say(f"supervisor: {error}")
-                    silent = True
+                    self._silent = True
 
 
 def quiet(settings: Settings) -> dict[str, str]:
@@ -350,6 +377,15 @@ def quiet(settings: Settings) -> dict[str, str]:
     if Path(settings.engine.model_folder).is_dir() and Path(settings.engine.tokenizer_path).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
+
+
+async def _replies(client: httpx.AsyncClient, url: str) -> bool:
+    """True if there is an answer, whatever it says: a process that says that it is not well does not hang."""
+    try:
+        await client.get(url)
+    except httpx.HTTPError:
+        return False
+    return True
 
 
 async def all_answer(client: httpx.AsyncClient, url: str, servers: int) -> bool:

@@ -48,7 +48,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         },
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
         **{name: counts[name] for name in _COUNTS},
-        "accounting": await service.journal.accounting(),
+        "accounting": await service.accounts.read(),
         "backlog": {name: counts[name] for name in ("unjudged", "ready", "quarantined")},
         "judging": {
             "judge": service.judge,

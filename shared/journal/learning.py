@@ -36,6 +36,7 @@ SELECT turn_id, prompt_digest, (
   SELECT first.turn_id FROM turns AS first JOIN judgements AS complaint ON complaint.turn = first.id
   JOIN next_states ON next_states.turn = first.id
   WHERE first.turn_id = turns.parent_turn_id AND complaint.score < 0 AND role = 'user'
+    AND complaint.feedback_id IS NULL
     AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = first.id AND later.id > complaint.id)
 )
 FROM judgements JOIN turns ON turns.id = turn
@@ -160,7 +161,7 @@ def ready_signal(connection: Connection) -> bool:
 
 def accepted_attempts(connection: Connection, score: float, limit: int) -> dict[str, list[str]]:
     """For each turn whose sample waits: other main turns whose newest judgement has at least this score, newest first,
-    with the same prompt, or, where a person complained about its answer, the ones that came next. Only the last `limit`
+    with the same prompt, or, where a person's next message complained, the ones that answer it. Only the last `limit`
     judgements are looked at.
     """
     accepted = connection.execute(_ACCEPTED_ATTEMPTS, (score, limit)).fetchall()

@@ -73,6 +73,11 @@ async def test_the_answer_to_the_next_question_is_no_second_try(worlds: Worlds) 
     first = await world.says(1, "thanks! And how much is 3 and 3?", question=QUESTION)
     follows = {"question": "And how much is 3 and 3?", "parent_turn_id": first.turn_id}
     await world.says(2, "thanks", **follows, **answered("Six."))
+    disliked = await world.says(5, "How much is 4 and 4?", question="How much is 1 and 1?")
+    thumb = Feedback(turn_id=disliked.turn_id, session_id=disliked.session_id, score=-1.0)
+    await world.journal.add_feedback(thumb)
+    follows = {"question": "How much is 4 and 4?", "parent_turn_id": disliked.turn_id}
+    await world.says(6, "thanks", **follows, **answered("Eight."))
     calling = await world.says(3, "error: no such tool", role="tool", question="Add 2 and 2.")
     await world.says(4, "thanks", question="Add it.", parent_turn_id=calling.turn_id, **answered("Four."))
     await judged(world)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from openclaw_rl.trainer_local.prefix.branch_attention import COMPILER_ERRORS
+from openclaw_rl.trainer_local.training.memory_limit import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ def rotate(part: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         try:
             return _compiled()(part, cosines, sines)
         except COMPILER_ERRORS as error:
+            if is_out_of_memory(error):
+                raise
             FusedFailure.known = True
             _warn(error)
     return _rotated(part, cosines, sines)

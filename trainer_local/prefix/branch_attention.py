@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from openclaw_rl.trainer_local.prefix.branch_mask import branch_mask, first_branch
 from openclaw_rl.trainer_local.prefix.tree import PastSlice, Run
+from openclaw_rl.trainer_local.training.memory_limit import is_out_of_memory
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ class BranchAttention:
                 return found
             return joined(*parts)
         except COMPILER_ERRORS as error:
+            if is_out_of_memory(error):
+                raise
             _give_up(error)
             return None
 
@@ -118,9 +121,9 @@ def usable(device: torch.device, dtype: torch.dtype, heads: int, groups: int, wi
         return False
     try:
         difference = _in_time(partial(_trial, device, dtype, heads, groups, width))
-    except torch.OutOfMemoryError:
-        raise  # it says nothing of the kernels: the step is made again in smaller passes
     except Exception as error:  # whatever a compiler or a driver raises
+        if is_out_of_memory(error):
+            raise  # it says nothing of the kernels: the step is made again in smaller passes
         _give_up(error)
         return False
     if not difference <= TOLERANCES[dtype]:  # NaN is none

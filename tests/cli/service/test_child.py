@@ -104,6 +104,16 @@ async def test_errors_reach_the_console_once_and_everything_the_log(tmp_path: Pa
     assert [line for line in kept.said if "disk is full" in line] == ["worker: 12:00 ERROR disk is full"]
 
 
+async def test_a_repeated_line_is_said_once_whatever_its_time_and_without_commands(tmp_path: Path) -> None:
+    line = r"2026-01-01 12:00:0{second},000 ERROR learner: \x1b]0;owned\x07 disk is full"
+    program = f"for second in range(3): print(f'{line}')\n" + FOREVER
+    kept = Kept(tmp_path, program)
+    async with running(kept):
+        await until(lambda: kept.log().count("disk is full") == 3)
+    said = [line for line in kept.said if "disk is full" in line]
+    assert len(said) == 1 and "\x1b" not in said[0] + kept.log()
+
+
 async def test_stopping_ends_grandchildren_too(tmp_path: Path) -> None:
     program = (
         "import subprocess, sys, signal, time\n"

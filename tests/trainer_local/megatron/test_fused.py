@@ -98,6 +98,17 @@ def test_a_compiler_that_fails_is_named_once(monkeypatch: pytest.MonkeyPatch, ca
     assert record.getMessage() == "torch's compiler cannot be used: RuntimeError: no compiler"
 
 
+def test_memory_that_lacks_is_not_taken_for_the_compilers_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> torch.Tensor:
+        raise TorchDynamoException("backend='inductor' raised:\nOutOfMemoryError: CUDA out of memory.")
+
+    monkeypatch.setattr(fused, "fuses", lambda _: True)
+    monkeypatch.setattr(fused, "_compiled", lambda: full)
+    with pytest.raises(TorchDynamoException, match="out of memory"):
+        fused.rotate(torch.randn(7, 1, 4, 16), torch.ones(7, 1, 1, 16), torch.zeros(7, 1, 1, 16))
+    assert not fused.FusedFailure.known
+
+
 @pytest.mark.parametrize("error", [TorchDynamoException("no kernel"), FailOnRecompileLimitHit("no kernel")], ids=repr)
 def test_a_later_tensor_that_does_not_compile_is_rotated_by_plain_torch(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

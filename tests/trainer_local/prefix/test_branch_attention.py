@@ -200,14 +200,22 @@ def test_it_is_not_used_where_a_trial_gives_no_number(
     assert "differ by nan" in caplog.text
 
 
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory."),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+    TorchDynamoException("backend='inductor' raised:\nOutOfMemoryError: CUDA out of memory."),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
 def test_a_trial_that_runs_out_of_memory_decides_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any) -> float:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
+        raise error
 
     monkeypatch.setattr(branch_attention, "_trial", full)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(type(error), match="out of memory"):
         branch_attention.usable(*CUDA)
     monkeypatch.setattr(branch_attention, "_trial", lambda *_: 0.0)
     assert branch_attention.usable(*CUDA) and not caplog.records
@@ -251,9 +259,12 @@ def test_transformers_copies_keys_of_earlier_sequences_where_a_kernel_cannot_be_
     assert [said.rpartition(": ")[2] for said in caplog.messages] == ["no compiler"]
 
 
-def test_another_failure_of_a_kernel_is_not_taken_for_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
-    fail(monkeypatch, torch.OutOfMemoryError("CUDA out of memory."))
-    with pytest.raises(torch.OutOfMemoryError):
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
+def test_memory_that_lacks_is_not_taken_for_the_compilers_failure(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, error)
+    with pytest.raises(type(error), match="out of memory"):
         attended(tree(), torch.float32)
     assert not branch_attention.FlexFailure.reason
 

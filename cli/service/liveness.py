@@ -1,0 +1,52 @@
+"""Hang detection: a process that has answered once and answers no more is killed, so that it is started again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from openclaw_rl.cli.service.child import Child
+
+LOOK_SECONDS = 5.0
+"""Seconds between two questions, and as many for an answer."""
+
+MISSED = 6
+"""Questions in a row without an answer, after which a process hangs."""
+
+MISSED_BY_LEARNER = 24
+"""The same for the learner, whose answer is its heartbeat: it computes for long, and no chat waits for it."""
+
+Answers = Callable[[], Awaitable[bool | None]]
+"""True if a process answers now, None where that cannot be known."""
+
+
+class Liveness:
+    """Asks all processes. One that has not answered since its start may still be loading, and is left alone."""
+
+    def __init__(self, children: Mapping[str, Child], answers: Mapping[str, Answers]) -> None:
+        self._answers = answers
+        self._children = children
+        self._missed: dict[str, tuple[float, int | None]] = {}
+
+    async def look(self) -> list[str]:
+        """Ask every process once; the roles of those that were killed."""
+        killed = []
+        asked = [(role, self._children[role].started) for role in self._answers]
+        found = await asyncio.gather(*(ask() for ask in self._answers.values()))
+        for (role, begun), answer in zip(asked, found, strict=True):
+            child = self._children[role]
+            started, missed = self._missed.get(role, (0.0, None))
+            if child.pid is None or child.started != begun:
+                answer = None
+            if child.pid is None or child.started != started:
+                missed = None
+            if answer:
+                missed = 0
+            elif answer is False and missed is not None:
+                missed += 1
+            if missed is not None and missed >= (MISSED_BY_LEARNER if role == "learner" else MISSED):
+                child.kill(f"it left {missed} questions in a row unanswered")
+                killed.append(role)
+                missed = None
+            self._missed[role] = (child.started, missed)
+        return killed

@@ -1,0 +1,25 @@
+"""A large journal is not counted at each look at the status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openclaw_rl.proxy.service import Accounts
+
+
+class Counting:
+    """A journal that counts how often it is counted."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    async def accounting(self) -> dict[str, Any]:
+        self.times += 1
+        return {"settled": self.times}
+
+
+async def test_a_small_journal_is_counted_each_time_and_a_large_one_is_not() -> None:
+    small = Accounts(Counting(), iter([0.0, 0.01, 0.02, 0.03]).__next__)  # type: ignore[arg-type]
+    assert [(await small.read())["settled"] for _ in range(2)] == [1, 2]
+    large = Accounts(Counting(), iter([100.0, 102.0, 103.0, 139.9, 140.1, 142.0]).__next__)  # type: ignore[arg-type]
+    assert [(await large.read())["settled"] for _ in range(4)] == [1, 1, 1, 2]
