@@ -219,9 +219,11 @@ class Learner:
                 self._show(version, report)
             else:
                 await self._reject(batch, report, verdict, live, candidate)
-        except (JournalError, TrainerError, EngineError):
+        except (JournalError, TrainerError, EngineError) as error:
             # Not committed: the step did not happen, and its samples are ready again.
             await self._versions.undo(candidate)
+            if isinstance(error, TrainerOutOfMemory):
+                self._progress.note(MEMORY, str(error))
             raise
 
     async def _step(self, batch: Batch, samples: Sequence[Sample], recipe: Recipe) -> tuple[StepReport, str]:

@@ -108,7 +108,12 @@ class TransformersTrainer:
 
     async def save(self, path: str) -> Checkpoint:
         """Write `served/`, `trainer.pt` and `meta.json`."""
-        return await self._run(lambda: self._save(path))
+
+        def write() -> Checkpoint:
+            with naming_shortage(f"Saving step {self._step}"):
+                return self._save(path)
+
+        return await self._run(write)
 
     async def restore(self, checkpoint: str | None) -> None:
         await self._run(lambda: self._restore(checkpoint))

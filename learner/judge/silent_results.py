@@ -42,14 +42,13 @@ _DEFERRED = _any(
     r"\b(?:still|currently|now) (?:running|processing|pending|in progress|executing|working|queued|being \w+)\b",
     r"\b(?:running|started|launched|moved|executing|continues?|sent|placed)\b[^\n.]{0,40}\b(?:in"
     r"|to) (?:the )?background\b",
-    r"\b(?:is|are|now|been submitted and is|currently) (?:in progress|pending|queued|processing|being processed"
-    r"|running)\b",
-    r"\b(?:has been|was|were|is|been|successfully|request) (?:queued|enqueued|submitted|dispatched"
+    r"\b(?:is|are|now|been submitted and is|currently) (?:in progress|pending|queued|processing|being processed)\b",
+    r"\b(?:has been|was|were|is|been|successfully|request) (?:queued|enqueued"
     r"|scheduled for (?:later|execution)"
     r"|accepted for (?:later|processing|delivery))\b",
     r"\baccepted for (?:later |further )?(?:execution|processing|delivery)\b|^\W*(?:queued|pending|processing"
     r"|in progress|accepted"
-    r"|submitted|scheduled|running|waiting|loading)\b[^\n]{0,40}\Z",
+    r"|waiting|loading)\b[^\n]{0,40}\Z",
     r"\b(?:await(?:s|ing)|wait(?:s|ing) (?:for|on)|pending|requires?|needs?) (?:[\w'’-]+ ){0,3}?(?:approval"
     r"|confirmation|review"
     r"|authori[sz]ation|permission|consent|response|input|sign-?off)\b",
@@ -90,8 +89,8 @@ _ASIDE = _any(
     r"|repl|provid|select)\w*\b|\A\W*(?:skipped|no-?op|nothing (?:to do|happened|changed))\b[^\n]{0,80}\Z",
 )
 _PENDING = frozenset([
-    "pending", "queued", "running", "in_progress", "inprogress", "in progress", "processing", "started", "scheduled",
-    "waiting", "submitted", "accepted", "created", "requires_action", "requires_confirmation", "awaiting_approval",
+    "pending", "queued", "running", "in_progress", "inprogress", "in progress", "processing",
+    "waiting", "requires_action", "requires_confirmation", "awaiting_approval",
     "unknown", "partial", "incomplete", "initializing", "starting", "in-progress", "working", "deferred", "skipped",
     "not_started", "paused", "ongoing",
 ])  # fmt: skip

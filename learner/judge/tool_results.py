@@ -332,7 +332,8 @@ def tool_verdict(text: str, call: Mapping[str, Any] | None = None) -> Verdict:
         return "failed"
     if bare[0] in "{[" and bare[-1] in "}]":
         value = _decoded(bare)
-        if value is not None and is_open(value, hits=use == "reads"):
+        worked = isinstance(value, dict) and _by_fields(value, reads=False) is False
+        if value is not None and (use == "reads" or not worked) and is_open(value, hits=use == "reads"):
             return "open"
     lines = [line.rstrip() for line in bare[: 2 * _LONGEST].splitlines() if line.strip()]
     if command and _answers_by_code(command) and _exit_code(lines) == 1:

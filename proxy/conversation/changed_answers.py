@@ -161,7 +161,10 @@ class ChangedAnswers:
             return None
         step = self._chain.steps[index]
         following = next((one for one in self._chain.steps[index + 1 :] if not one.skipped), None)
+        before = next((one for one in reversed(self._chain.steps[:index]) if not one.skipped), None)
         shown = squeezed(step.text)
+        if before is not None and before.role == "assistant":  # the mark says that what stands before it is the summary
+            shown += squeezed(before.text)
         if following is not None and following.role == "assistant":  # the mark is a question, the summary its answer
             index = self._chain.steps.index(following)
             shown += squeezed(following.text)

@@ -45,6 +45,8 @@ _ORDERS = _any(
     r"[_-](?:summary|snapshot|history)\b[^>\n]{0,60}>",
 )
 """Only programs write this, around or above the summary itself."""
+_GIVEN = re.compile(r"<[a-z_-]{0,30}(?:summary|snapshot)>", re.IGNORECASE)
+"""Holds a summary."""
 _WORDS = (
     "summar",
     "compact",
@@ -65,6 +67,7 @@ _CERTAIN = _any(
     rf"\b{_TALK}(?: history)?(?: (?:before|prior to|up to|until) (?:this|that|here)(?: \w+)?)?"
     rf" (?:has been|was|were|have been) (?:automatically )?{_MADE}\b",
     r"\[archived context summary\]",
+    rf"\A\W*{_TALK}(?: history)? {_MADE}(?: successfully)?\W*\Z",
 )
 """Programs write this. People do in a complaint, which no history follows."""
 _LIKELY = _any(
@@ -97,3 +100,9 @@ def hands_over_summary(text: str) -> bool:
         if word in lowered:
             return bool(_ORDERS.search(ends))
     return False
+
+
+@reads_text()
+def gives_summary(text: str) -> bool:
+    """True if a program says that the history was summarised, and gives the summary as an element."""
+    return "summar" in text[:_READ].lower() and bool(_CERTAIN.search(text[:_READ]) and _GIVEN.search(text))

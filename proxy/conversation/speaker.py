@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from openclaw_rl.proxy.conversation.compacted import hands_over_summary
+from openclaw_rl.proxy.conversation.compacted import gives_summary, hands_over_summary
 from openclaw_rl.proxy.conversation.programs import conversation_work
 from openclaw_rl.proxy.conversation.programs.claude_code import unwrap
 from openclaw_rl.proxy.conversation.programs.openclaw import (
@@ -140,6 +140,8 @@ def _read(whole: str) -> Speech:
         return Speech("notice", body, runtime)
     if (packed := json_message(body)) is not None:
         return Speech(packed.speaker, packed.words or body, runtime, body if packed.words else "")
+    if gives_summary(body):  # which may quote what a person has said
+        return Speech("notice", body, runtime)
     read = own_words(body)
     body, sent = (read.words, body) if read.changed else (body, "")
     if sent and not body:

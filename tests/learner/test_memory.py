@@ -130,3 +130,25 @@ async def test_without_a_turn_to_blame_all_wait_and_none_is_rejected(
     assert await world.learner.once()
     assert [one.state for one in await world.journal.versions()] == ["retired", "live"]
     assert "memory" not in world.progress.status()["notes"]
+
+
+async def test_a_checkpoint_that_does_not_fit_is_said_and_its_batch_waits(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await start(worlds, 10_000)
+    await tell(world, 1, ["thanks", "no", "wrong", "ok"])
+
+    def raises(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.trainer._weights, "write_served", raises)  # type: ignore[attr-defined]
+        for _ in range(3):
+            with pytest.raises(TrainerOutOfMemory):
+                await world.learner.once()
+            assert await world.journal.ready_count() == 4
+    note = world.progress.status()["notes"]["memory"]
+    assert note.startswith("Saving step 1 takes too much memory: ") and "CUDA out of memory" in note
+    assert await world.learner.once()
+    assert [one.state for one in await world.journal.versions()] == ["retired", "live"]
+    assert "memory" not in world.progress.status()["notes"]

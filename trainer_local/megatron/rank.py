@@ -133,6 +133,10 @@ class Rank:
 
     def save(self, path: str) -> None:
         """As `Trainer.save`; rank 0 writes."""
+        with naming_shortage(f"Saving step {self.steps}"):
+            self._save(path)
+
+    def _save(self, path: str) -> None:
         state = TrainerState(
             weights=self.weights.gather(self.weights.masters),
             optimizer=self.optimizer.gather_state(),

@@ -224,7 +224,7 @@ class _Block(NamedTuple):
 _MARKUP = re.compile(
     r"\b(?:xml|html|svg|jsx|css|tags?|markup|elements?|attributes?|parse|parses|valid|convert|snippet|component"
     r"|config\w*|node|page|bold|code"
-    r"|this|here)\b|[;{}]",
+    r"|this|these|here)\b|[;{}]",
     re.IGNORECASE,
 )
 """Someone speaks of markup."""
@@ -312,7 +312,9 @@ _HTML = frozenset(
 
 def _is_apart(text: str, block: _Block) -> bool:
     """True if a block of an unknown name stands on lines of its own, and holds no data in markup."""
-    if block.name in _HTML or (block.start and text[block.start - 1] != "\n"):
+    tag = text[block.start + 1 : block.inner]
+    of_person = block.name.startswith(("my-", "our-")) or (tag[0].isupper() and not tag.isupper())
+    if block.name in _HTML or of_person or (block.start and text[block.start - 1] != "\n"):
         return False
     after = text[block.end : block.end + 1]
     nested = "-" not in block.name and "</" in text[block.inner : block.inner_end]
@@ -347,6 +349,8 @@ def _holds_words(name: str) -> bool:
 
 
 def _by_program(words: list[str]) -> bool:
+    if words[:1] in (["my"], ["our"]):
+        return False
     if len(words) == 1:
         return words[0] in _SINGLE
     return _HISTORY_WORDS.isdisjoint(words) and not _PROGRAM_WORDS.isdisjoint(words)

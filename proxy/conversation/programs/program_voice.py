@@ -45,6 +45,20 @@ _REPORT = _begins(
     r"(?:action|step|tool|function|call)(?: \d+| call| use)? (?:result|output|failed|succeeded|error|response)\b ?:",
     r"\[(?:tool|function|action|command|code|shell|terminal)[\w -]{0,30}(?:output|result|response|error"
     r"|call)?[^\]\n]{0,80}\]",
+    r"(?:returned value|return value|exit code|exit status):|(?:output|result|response|return):[ \t]*\n(?!\s*\n)"
+    r"|\[?tool (?:result|execution|call|use)s?\b[^\n]{0,80}\b(?:missing|timed out|failed|denied|had|with|found"
+    r"|returned)\b",
+    r"your (?:last |previous )?(?:tool|function) call\b|(?:error: )?tool_(?:use|call|result)\w*\b",
+    r"the (?:sub-?agent|worker) (?:has )?(?:returned|found"
+    r"|produced)\b[^\n]{0,80}",
+    r"the (?:page|browser|tab|window|app|screen) (?:has|is|was) (?:now |finished |been )*(?:loaded|loading|at"
+    r"|open|opened|closed|scrolled"
+    r"|reloaded|navigated)\b",
+    r"(?:clicked|typed|scrolled|navigated|pressed|selected|opened|submitted|hovered|screenshot) (?:on |to |into "
+    r"|in |down |up )?(?:taken"
+    r"|element|[`'\"\[]|https?:)[^\n]{0,200}\s*\Z",
+    r"[1-9]\d* (?:tests?|checks?|specs?) failed:?[ \t]*\n",
+    r"(?:lint|type|test|build|compile|runtime) errors?:[ \t]*\n",
     r"unknown (?:tool|function|action|command) [`'\"]\w",
     r"(?:(?:tool|test|action|browser|command|execution|search|query|compilation|compiler|build|lint(?:er)?"
     r"|runtime|step|api|call|code"
@@ -64,7 +78,8 @@ _REPORT = _begins(
     r"|could not be)\b",
     r"\[[a-z][a-z0-9_]{2,30}\] \d+ \w+|[a-z]\w*\(\{[^\n]{0,300}\}\) ?(?:->|=>|returned|:)",
     r"diagnostics (?:after|for|in|from)\b[^\n]{0,80}:",
-    r"<(?:observation|results?|output|response|stdout|stderr|status|event|error|return_?value)>",
+    r"<[a-z]+[-_](?:results?|outputs?|response|observation)>|<(?:observation|results?|output|response|stdout"
+    r"|stderr|status|event|error|return_?value)>",
     # a state in print
     r"(?:here is |this is )?(?:a |the )?(?:new |current |latest |updated )?(?:screenshot|accessibility (?:tree"
     r"|snapshot)|page"
@@ -147,6 +162,7 @@ _BARE_SYSTEM = re.compile(r"\A\W{0,4}system ?[:：]\s", re.IGNORECASE)
 _ASKS = re.compile(r"\?|\b(?:i|i['’]m|i['’]ve|my|me|we|our|please help)\b", re.IGNORECASE)
 """A person's own voice."""
 
+_FIRST = re.compile(r"\b(?:i|i['’]m|my|me|we|our)\b", re.IGNORECASE)
 _PERSONS = re.compile(r"\?|\b(?:i|i['’]m|my|me|thanks|thank you|our|danke|merci|gracias)\b", re.IGNORECASE)
 """The voice of a person in a single line."""
 
@@ -156,7 +172,8 @@ _CERTAIN = _any(
     r"|all (?:tasks|work|todos)|there (?:is|are) nothing)\b[^\n.]{0,60}\b(?:done"
     r"|finish\w*|complet\w+|left|nothing|remember|report|store|save)\b[^\n.]{0,30}?,? (?:then )?(?:call|use|run"
     r"|reply|respond|say"
-    r"|output|return|submit|invoke|issue|type|end)\b",
+    r"|output|return|submit|invoke|issue|type|end)\b[^\n.]{0,40}(?:[`<]|\w_\w|(?-i:\b[A-Z]{4,}\b)|\btools?\b"
+    r"|\bfunction\b|\bcommand\b)",
     r"\b(?:call|use|run|invoke)\b[^\n.]{0,40}\b(?:if|when|once) (?:the task|you(?:['’]re| are)) (?:is )?(?:done"
     r"|finished|complete)",
     r"\b(?:reply|respond|answer|end)(?: only| exactly| just)?(?: with)? [`'\"]?(?-i:[A-Z]{2,}_[A-Z_]{2,}"
@@ -167,7 +184,8 @@ _CERTAIN = _any(
     r"|\byour next action\b",
     r"^\W{0,4}(?:warning|notice|note|budget|time|token|usage|status|alert"
     r"|info)\b[^\n:]{0,20}:[^\n]{0,80}\b(?:left|remaining|elapsed)\b",
-    r"\b(?:every|each) (?:message|response|turn|reply) must (?:contain|include|have|end|use|call)\b"
+    r"\b(?:every|each) (?:message|response|turn|reply) must (?:contain|include|have|end|use"
+    r"|call)\b[^\n.]{0,40}\b(?:action|tool|function|command|json|tag|code block)"
     r"|\bdid not include a valid\b",
     # what is left
     r"\byou have (?:only )?(?:used )?\d+ (?:of \d+ )?(?:more |remaining )?(?:steps?|turns?|iterations?"
@@ -188,10 +206,11 @@ _CERTAIN = _any(
     # how it speaks of calls
     r"\bno (?:valid )?(?:tool|function) calls? (?:was|were|is) (?:detected|found|made|made in|present)",
     r"\bthe same (?:tool|action|command|call)s?\b[^\n.]{0,60}\b(?:same (?:arguments|parameters|input)"
-    r"|times in a row|repeatedly)",
+    r")",
     r"\bdo not (?:stop|end|finish)\b[^\n.]{0,60}\b(?:until|before|while)\b[^\n.]{0,60}\b(?:todos?|tasks?|items?"
     r"|steps?)\b",
-    r"\byour (?:todo|task) list (?:is|has|contains|was|still)\b|\bpending (?:todo )?items?:\s*\n",
+    r"\byour (?:todo|task) list (?:is (?:currently )?empty|(?:still )?(?:has|contains) \d)"
+    r"|\bpending (?:todo )?items?:\s*\n",
 )
 _AT_START = _begins(
     r"(?:step|iteration|turn|round|attempt|cycle) \d+ ?(?:/|of) ?\d+\s*[.:)\]\n—-]",
@@ -200,6 +219,14 @@ _AT_START = _begins(
     r"(?:background|async\w*|long-running|scheduled|sub-?)[ -]?(?:task|job|process|agent|command|shell|run"
     r"|workflow)s?\b[^\n]{0,80}"
     r"\b(?:completed|finished|exited|failed|stopped|terminated|done|timed out|returned)\b",
+    r"no response requested\b|(?:memory|plan|context|todo list|notes|profile) (?:was |has been )?(?:updated|saved"
+    r"|cleared|reset|loaded)\.?\s*\Z"
+    r"|the (?:plan|memory|todo list|context) (?:was|has been) \w+\.?\s*\Z",
+    r"(?:current step|progress|step|context|budget|usage)\b ?: ?\d+ ?(?:/|of|%)"
+    r"|agent [\w-]{1,30}, it is your turn\b",
+    r"it has been \d+ \w+ since\b|(?:the )?user (?:has not|hasn['’]t|did not) (?:replied|responded|answered|sent"
+    r"|written)\b|user (?:is typing|left"
+    r"|joined)\b|a new (?:day|session|conversation) has (?:begun|started)\b",
     r"\[?notification\]?\W|(?:permission|access|approval) (?:was )?(?:granted|denied|given|revoked) (?:for|to|by)\b",
     r"(?:timer|alarm|webhook|trigger|event|cron job|alert|callback)\b(?: [`'\"][^\n`'\"]{1,60}[`'\"])? (?:fired"
     r"|received|triggered|expired"
@@ -219,8 +246,6 @@ _AT_START = _begins(
     r"(?:user action|user event|ui event|git status changed|current (?:todo|task) list|token usage"
     r"|summary of (?:earlier|previous|prior) steps)"
     r"\b[^\n]{0,30}(?::|\n)",
-    r"here (?:are|is) the (?:updated|current|latest|new|modified) (?:files?|contents?|state|version|diff|log"
-    r"|todo list|plan)\b[^\n]{0,60}:[ \t]*\n",
     r"you have(?: not|n['’]t) (?:updated|used|called|checked|written|saved)\b[^\n]{0,80}\b(?:use|call|update"
     r"|run) (?:the )?`?\w+_\w+",
     r"(?:task|job|agent|process|workflow|worker) (?:[`'\"][^\n`'\"]{1,80}[`'\"]|[\w-]*[_#-]\w+|\d+) (?:has "
@@ -261,12 +286,12 @@ _AT_START = _begins(
     r"|\bto use|\bformat)",
 )
 _ORDERED = _any(
-    r"\bplease (?:call|use|continue|proceed|respond|provide|try)\b|\brespond now\b|\bcontinue with\b|`\w+`"
+    r"\brespond now\b|\bcontinue with\b|`\w+`"
     r"|\btool calls?\b"
     r"|\bexecuted\b|\bto the user\b|\bin your (?:last|previous) (?:response|message|turn)\b|\bcomplete the task\b"
 )
 _NOT_CALLED = _any(
-    r"\byou (?:did not|didn['’]t|have not|haven['’]t|must|executed|ended (?:your"
+    r"\byou (?:did not|didn['’]t|have not|haven['’]t|executed|ended (?:your"
     r"|the) turn)\b[^\n.]{0,60}\b(?:tool|function|action"
     r"|command|code block)s?(?: calls?)?\b"
 )
@@ -288,6 +313,9 @@ _EXECUTE = _any(
     r"|todos?|items?|steps?))\b[^\n]{0,80}(?:\.|$)(?s:.)*?\b(?:tasks?|todos?|items?|steps?"
     r"|goal)\b[^\n.]{0,40}\b(?:complete\w*|done"
     r"|finish\w*)",
+    r"\byou must (?:call|use|provide|produce|output|respond with|give) (?:exactly |only |a |your |the )*"
+    r"(?:one |final |single )*(?:tool|function|answer|action|json)\b|\bin the required format\b",
+    r"\bremember to use the tools\b",
     r"\bexecute step \d+\b|\bprovide your final answer now\b|\bchoose the next action\b|\bwhat is the next action\?",
 )
 
@@ -297,6 +325,9 @@ def is_report(text: str) -> bool:
     """True if a program tells what a call, a check or the form of an answer came to."""
     head = text[:_READ]
     if "\n" not in head.strip() and _PERSONS.search(head):
+        return False
+    last = text.strip().rsplit("\n", 1)[-1]
+    if _FIRST.search(last) or last.endswith("?"):
         return False
     if _REPORT.match(head) and not _ASKS.search(head.rsplit("\n\n", 1)[-1] if "\n\n" in head else ""):
         return True
@@ -320,5 +351,6 @@ def is_order(text: str) -> bool:
     if _NOT_CALLED.search(head) and _ORDERED.search(head) and not _ASKS.search(head):
         return True
     return bool(
-        (_REFLECT.match(head) and _IN_FORM.search(head)) or (("\n" in head or ". " in head) and _EXECUTE.search(head))
+        (_REFLECT.match(head) and _IN_FORM.search(head))
+        or (head[:1].isupper() and not _FIRST.search(head) and _EXECUTE.search(head))
     )

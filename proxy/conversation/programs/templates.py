@@ -47,6 +47,7 @@ _LABELS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (
         "words",
         _names(
+            rf"{_WHICH}{_OWNER}(?:['’]?s)? follow[- ]?up",
             rf"{_WHICH}{_OWNER}(?:['’]?s)? (?:[\w-]+ )?{_NOUN}(?: (?:for|to|from|in|on|about) [^\n:]{{1,40}})?",
             rf"{_WHICH}(?:message|request|question|query|reply|feedback|input|prompt|instruction|comment"
             rf"|action) (?:from|of|by) (?:the )?{_OWNER}",
@@ -68,7 +69,7 @@ _LABELS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
             rf"|objective|utterance"
             r"|comment)(?: (?:by|from) [\w@. -]{1,40})?",
             rf"{_WHICH}{_OWNER}",
-            r"transcri(?:pt|ption)|(?:voice|speech) (?:input|transcript)",
+            r"transcri(?:pt|ption)|(?:new|latest|current) message|asr|(?:voice|speech) (?:input|transcript)",
             r"问题|提问|用户|frage|aufgabe|(?:be)?nutzer(?:in)?|pregunta|usuario|utilisateur|usuário|utente|pergunta"
             r"|domanda|вопрос|пользователь"
             r"|質問|ユーザー|질문|사용자",
@@ -78,7 +79,7 @@ _LABELS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
         "answer",
         _names(
             r"(?:(?:helpful|final|your|detailed|short|concise|complete) )*(?:answer|response|reply|output"
-            r"|assistant|ai|bot"
+            r"|assistant|agent|ai|bot|agent"
             r"|thought|thoughts|reasoning|result|json|json response|model)(?: in [\w ]{1,20})?",
             r"回答|答案|antwort|respuesta|réponse|resposta|risposta|ответ|回答|답변",
         ),
@@ -105,6 +106,7 @@ _LABELS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
             r"|lesson|screen|app|branch|last command|recent commands|knowledge base|table|cell|model|channel"
             r"|chat id)(?: [\w-]+)?"
             r"(?: \([^()]{0,40}\)| of [^\n:]{1,60})?|(?:file )?contents? of [^\n:]{1,60}|当前时间|背景信息",
+            r"(?:open tabs|ide context|editor context|working directory|cwd|branch)",
             r"(?:active|current|open|selected|visible) (?:files?|tabs?|documents?|editor|note|page|selection|text"
             r"|code|directory"
             r"|url|branch)(?: [^\n:]{1,40})?|cursor(?: (?:position|index|line))?|selection|selected (?:text|code"
@@ -150,6 +152,8 @@ _LEADS = re.compile(
     r"|provided)|the user is (?:editing"
     r"|viewing|looking|reading|on|in|working)\b|what you know about the user|(?:file )?contents? of \S"
     r"|based on the [^\n]{0,40} (?:above|below)"
+    r"|summary of (?:the|our|previous)|previous (?:answer|response|conversation|messages)\b"
+    r"|the (?:current )?(?:time|date) is\b"
     r"|you have access to|begin!|now here is the|you are (?:an?|the) [^\n]{0,80}(?:assistant|agent|bot|model"
     r"|chatbot)\b"
     r"|请?(?:根据|基于|使用)(?:以下|下面|下列|上述|提供的)"
@@ -174,9 +178,9 @@ _INSTRUCTION = re.compile(
 """The beginning of a paragraph that tells the model what to do with the words."""
 
 _SPOKEN = re.compile(
-    r"\A[^\n]{0,160}?\b(?:the )?(?:user|customer|caller|human(?: reviewer| operator)?|reviewer|player|visitor"
-    r"|person)(?:['’]s)? (?:has |have |just |also )*"
-    r"(?:said|says|asked|asks|wrote|writes|typed|replied|replies|answered|responded|sent|provided|rejected"
+    r"\A[^\n]{0,160}?\b(?:the )?(?:user|human(?: reviewer| operator)?|student)(?:['’]s)? (?:has |have |just |also )*"
+    r"(?:interrupted and said|edited the \w+ and added|said|says|asked|asks|wrote|writes|typed|replied|replies"
+    r"|answered|responded|sent|provided|rejected"
     r"|declined|denied"
     r"|commented|added|submitted|left|gave|requested|message is|request is|question is"
     r"|doesn['’]t want)\b[^\n]{0,200}?:"
@@ -185,8 +189,7 @@ _SPOKEN = re.compile(
 )
 """A sentence that says that a person's words follow."""
 _NAMES_USER = re.compile(
-    r"[^\n:]{0,120}\b(?:the |this |an? |following )?(?:user|customer|visitor|student|player"
-    r"|caller)(?:['’]s?)?\b[^\n:]{0,80}:",
+    r"[^\n:]{0,120}\b(?:the |this |an? |following )?(?:user|visitor)(?:['’]s?)?\b[^\n:]{0,80}:",
     re.IGNORECASE,
 )
 _SAYS_SO = re.compile(
@@ -200,6 +203,16 @@ _NOT_SAID = re.compile(
     r"|i)\b",
     re.IGNORECASE,
 )
+_ORDERED_WORDS = re.compile(
+    r"\A(?:(?:please )?(?:answer|reply to|respond to|handle|process) (?:to )?(?:this|the|following) [^\n:.]{0,40}"
+    r"\b(?:using|tools?|user|customer|context|visitor)\b[^\n:.]{0,30}:[ \t]*"
+    r"|below is the user['’]s [^\n.:]{1,40}[.:][^\n]{0,200}\n\s*\n"
+    r"|(?:search|web|tool) results:\n[\s\S]{0,8000}?\n\s*\n(?:given|using|based on|with) (?:these|the"
+    r"|this)[^\n:]{0,60}:[ \t]*"
+    r"|(?:customer|user|incoming|client) (?:e-?mail|message|ticket|review|comment):[ \t]*\n-{3,}\n)",
+    re.IGNORECASE,
+)
+"""A sentence of a program right before the words."""
 _OWN = re.compile(r"\b(?:my|our|me|i|we|i['’]m)\b", re.IGNORECASE)
 """A person's own voice: such a line is no program's."""
 _ANNOUNCED = re.compile(
@@ -234,6 +247,8 @@ _SENDER = re.compile(
     r"[^()\[\]\n]{0,12})[)\]](?: in #?[\w-]{1,40})?:[ \t]*"
     r"|[^\W\d][^\n:()\[\]]{0,40} \((?:@[\w.-]{1,40}|<?@?U?\d{3,}>?|id:? ?\w{1,20}"
     r"|[^()\n]{0,20}\d{1,2}:\d\d[^()\n]{0,12})\):[ \t]*"
+    r"|\[\d{1,2}:\d\d(?::\d\d)?\] [^\W\d][\w .-]{0,30}: |[a-z][\w.-]{1,30}> (?=\S)|<[a-z][\w.-]{1,30}> (?=[^<\n]+\Z)"
+    r"|[^\W\d][\w .-]{0,30} \((?:via|on|from) [\w #-]{1,30}\): "
     r"|[^\W\d][^\n:()\[\]]{0,40} <[^<>\n\s]{1,60}>:[ \t]*"
     r")",
     re.IGNORECASE,
@@ -251,7 +266,8 @@ _REPLIED = re.compile(
     r"|forwarded)\b[^\n]{0,120}\n(?:>[^\n]*\n)+(?:[-_*]{3,}\n)?\s*"
     r"|\A\((?:in reply|replying|reply|forwarded|context|scene|the scene|note|system|memory|via|sent|time"
     r"|date)\b[^()\n]{1,200}\)\s*\n+"
-    rf"|\A\[{_NO_PROGRAM}(?=[^\]\n]{{0,60}}:|reply|attach|image|file|memor|context)[A-Za-z][^\[\]\n]{{2,400}}\]\s*\n+"
+    rf"|\A\[{_NO_PROGRAM}(?=[^\]\n]{{0,60}}:|reply|attach|image|file|memor|context"
+    rf"|user sent)[A-Za-z][^\[\]\n]{{2,400}}\]\s*\n+"
     r"|\A[^\n]{0,60}\bmetadata\b[^\n]{0,40}:[ \t]*\n```[^`]{0,4000}```\s*",
     re.IGNORECASE,
 )
@@ -263,6 +279,8 @@ _CLOCK = re.compile(
 )
 """A line that gives the time."""
 _NOTE_AFTER = re.compile(
+    r"\n\s*(?:<!--[^\n]{0,300}-->|/(?:no_)?think|\[this (?:message|was)\b[^\[\]]{0,300}\]"
+    r"|\(context:[^()]{0,400}\))\s*\Z|"
     r"\n\s*(?:\[(?:sent|received|timestamp|time|date|current|system|note to|ooc|attach\w*|image|photo|file"
     r"|document|context"
     r"|reminder|instructions?|metadata|meta|message|location|reply|edited|author'?s note|style"
@@ -333,7 +351,7 @@ _JSON_SENDER = frozenset([
 ])  # fmt: skip
 _JSON_RESULT = frozenset([
     "tool", "tool_name", "tool_call_id", "result", "results", "success", "exit_code", "stdout", "observation",
-    "returncode", "function", "output",
+    "returncode", "function", "output", "status",
 ])  # fmt: skip
 _JSON_EVENT = frozenset(["type", "event", "kind", "event_type"])
 _QUOTES = (('"""', '"""'), ("```", "```"), ('"', '"'), ("“", "”"), ("'''", "'''"))
@@ -352,6 +370,8 @@ class Label(msgspec.Struct, frozen=True):
 def words_in_template(text: str) -> str | None:
     """The words of a person in a template; `None` where there is no sign of one."""
     read = _labelled(text)
+    if read is None and (ordered := _ORDERED_WORDS.match(text)) and not _OWN.search(ordered[0]):
+        read = _unquoted(_before_instructions(re.split(r"\n-{3,}(?:\n|\Z)", text[ordered.end() :])[0]))
     if read is None:
         read = _headers(text)
     if read is None and (found := _SPOKEN.match(text)) and not _OWN.search(found[0]):
@@ -390,10 +410,21 @@ def json_message(text: str) -> JsonMessage | None:
     return None
 
 
+_THE_USER = re.compile(
+    r"\b(?:user|human)|my request|用户|nutzer|usuario|utilisateur|usuário|utente|пользовател|ユーザー|사용자",
+    re.IGNORECASE,
+)
+
+
 def _labelled(text: str) -> str | None:
     """The words below the last label of a person's words, up to what a program says after them."""
     labels = _labels(text)
-    sure = [place for place, label in enumerate(labels) if label.kind == "words"]
+    sure = [
+        place
+        for place, label in enumerate(labels)
+        if label.kind == "words"
+        and (len(labels) > 1 or label.heading or _THE_USER.search(text[label.start : label.inner]))
+    ]
     place = sure[-1] if sure else _last_maybe(text, labels)
     if place is None:
         return None
@@ -403,8 +434,14 @@ def _labelled(text: str) -> str | None:
 
 
 _ROLE_NAME = re.compile(
-    rf"{_WHICH}{_OWNER}|用户|(?:be)?nutzer(?:in)?|usuario|utilisateur|usuário|utente"
+    rf"(?:voice |speech )?transcript(?:ion)?|asr|{_WHICH}{_OWNER}|用户|(?:be)?nutzer(?:in)?|usuario|utilisateur"
+    rf"|usuário|utente"
     rf"|пользователь|ユーザー|사용자",
+    re.IGNORECASE,
+)
+_ALONE = re.compile(
+    r"user|human|(?:voice |speech )?transcript(?:ion)?|asr|caller|用户|пользователь|ユーザー"
+    r"|사용자",
     re.IGNORECASE,
 )
 _PROGRAMS_BEFORE = re.compile(
@@ -425,6 +462,14 @@ def _last_maybe(text: str, labels: Sequence[Label]) -> int | None:
     led = any(_LEADS.match(line) for line in before[:4000].splitlines() if len(line) > 3)
     name = text[labels[place].start : labels[place].inner].strip(" \n:：*#[]").lower()
     role = _ROLE_NAME.fullmatch(name) is not None
+    if (
+        _ALONE.fullmatch(name)
+        and not before.strip()
+        and len(found) == 1
+        and len(labels) == 1
+        and "\n" not in text.strip()
+    ):
+        return place
     if (role and _PROGRAMS_BEFORE.match(before)) or (name == "instruction" and before.lstrip().startswith("```")):
         return place
     if (
@@ -565,6 +610,7 @@ def _whole_quote(words: str) -> str | None:
 def _headers(text: str) -> str | None:
     """The words below lines that name sender, channel and the like, as in a letter."""
     fields = 0
+    marked = False  # by a field that no letter has
     position = 0
     for line in text.splitlines(keepends=True):
         field = _FIELD.match(line)
@@ -574,9 +620,10 @@ def _headers(text: str) -> str | None:
         if field is None or name not in _SENDING:
             break
         fields += 1
+        marked = marked or name not in ("from", "to", "date", "sent", "time", "language")
         position += len(line)
     rest = text[position:]
-    return rest.strip() if fields >= 3 and rest.startswith("\n") and rest.strip() else None
+    return rest.strip() if fields >= 3 and marked and rest.startswith("\n") and rest.strip() else None
 
 
 def _without_notes(text: str) -> str:
@@ -620,7 +667,7 @@ def _without_notes(text: str) -> str:
             bare = bare[: label.start]
             break
     for _ in range(3):
-        note = _NOTE_AFTER.search(bare[-2000:]) if bare.endswith(("]", ")")) else None
+        note = _NOTE_AFTER.search(bare[-2000:]) if bare.endswith(("]", ")", "-->", "think")) else None
         if note is None or not bare[: len(bare) - len(bare[-2000:]) + note.start()].strip():
             break
         bare = bare[: len(bare) - len(bare[-2000:]) + note.start()]
@@ -635,6 +682,15 @@ _ATTACHED = re.compile(
 )
 
 
+_PRELUDE = re.compile(
+    r"\A(?:(?:---+\n(?:[\w -]{1,30}: ?[^\n]{0,200}\n){1,12}---+\n)|(?:(?:workspace|branch|cwd|working directory"
+    r"|shell|active file|current file|repository|timezone|locale): ?[^\n]{0,200}\n){2,12}|(?:ide|editor|session"
+    r"|client|app|device) (?:context|info|state):[ \t]*\n(?:[ \t]+[^\n]{0,200}\n){1,20}"
+    r"|(?:the user (?:has )?(?:uploaded|attached|shared|opened)|you are in the directory|the (?:current )?(?:time"
+    r"|date) is)\b[^\n]{0,200}\n)\s*",
+    re.IGNORECASE,
+)
+"""Lines about the machine before the words."""
 _FILES = re.compile(
     r"\A\W{0,4}(?:attached|uploaded|referenced|mentioned|open|attachments?"
     r"|files?)\b[^\n]{0,80}:[ \t]*\n(?:(?:[ \t]*(?:[-*•]|\d+[.)]) [^\n]*\n)+|```[^`]{0,20000}```"
@@ -645,6 +701,9 @@ _FILES = re.compile(
 
 
 def _without_files(text: str) -> str:
+    found = _PRELUDE.match(text)
+    if found is not None and text[found.end() :].strip():
+        text = text[found.end() :].strip()
     found = _FILES.match(text)
     return text[found.end() :].strip() if found is not None and text[found.end() :].strip() else text
 

@@ -13,7 +13,10 @@ from collections.abc import Iterable
 from openclaw_rl.proxy.conversation.programs import languages
 from openclaw_rl.shared.text_reading import reads_text
 
-_MAKE = r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e)"
+_MAKE = (
+    r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e"
+    r"|(?:reply|respond|answer) with)"
+)
 _LABEL = r"(?:title|headline|subject line|slug|short name|thread name|topic label|tags?\b)"
 _TALK = (
     r"(?:conversation|chat|session|thread|discussion|message|dialogue|"

@@ -270,6 +270,21 @@ SUMMARY = "They asked about ferns. The tall fern is dry, and the ivy is not. Nex
             id="of another tag",
         ),
         pytest.param(SUMMARY, [{"role": "system", "content": f"Summary of the conversation: {SUMMARY}"}], id="system"),
+        pytest.param(
+            SUMMARY,
+            [said(SUMMARY), {"role": "system", "content": "Chat history compacted successfully."}],
+            id="as our answer, before a note",
+        ),
+        pytest.param(
+            SUMMARY,
+            [
+                says(
+                    "Some of the history of this chat was left out.\nThe conversation history has been summarized.\n"
+                    f"<user_message>\nWhich plants are dry?\n</user_message>\n<summary>\n{SUMMARY}\n</summary>"
+                )
+            ],
+            id="next to what a person said",
+        ),
     ],
 )
 async def test_a_conversation_continues_after_its_compaction(

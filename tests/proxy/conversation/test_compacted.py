@@ -29,6 +29,7 @@ SUMMARY = "They asked about ferns. The tall fern is dry, and the ivy is not. Nex
         f"<session-summary>\n{SUMMARY}\n</session-summary>",
         f"You are continuing work that was started by another agent. Its notes:\n{SUMMARY}",
         f"Context from the previous conversation (automatically summarized):\n{SUMMARY}",
+        f"The conversation history was compressed, in short:\nsummary\n<summary>\n{SUMMARY}\n</summary>",
     ],
 )
 def test_a_program_says_that_a_summary_stands_for_the_history(text: str) -> None:
@@ -66,6 +67,8 @@ def test_a_heading_is_enough_before_the_persons_next_message(text: str) -> None:
         "[Summary] is the heading that I want.",
         "Previously you were faster.",
         "Which agent started this work?",
+        "Wrap the text in <summary> tags, not in headings.",
+        "The chat history compacted badly, what did I ask?",
     ],
 )
 @pytest.mark.parametrize("last", [True, False])
