@@ -236,7 +236,7 @@ async def test_each_method_learns_and_resumes_to_the_bit_or_says_what_to_take(
     try:
         report = await trainer.step(first, recipe)
     except TrainerError as error:
-        assert not subject.distils or "no cloud provider" in str(error), "one with the whole distribution knows them all"
+        assert not subject.distils or "no cloud provider" in str(error), "it has whole distributions"
         assert ": take " in str(error)
         return
     # The answers' logprobs are made up: in some models the clip of the ratio stops every token.
