@@ -20,7 +20,7 @@ import pytest
 from tests.processes import ROOT
 
 PINS = Path(__file__).parent
-MADE = ROOT / ".cache" / "rigs"
+MADE = (ROOT / ".cache" / "rigs").resolve()
 SECONDS = 1500.0
 REASON = "unavailable"
 

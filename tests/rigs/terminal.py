@@ -90,7 +90,11 @@ def run_terminal(command: Sequence[str], folder: Path, variables: Mapping[str, s
     child, descriptor = pty.fork()
     if child == 0:
         os.chdir(folder)
-        os.execvpe(command[0], list(command), dict(variables))
+        try:
+            os.execvpe(command[0], list(command), dict(variables))
+        except OSError as error:  # nothing of the parent may go on in the child
+            print(f"{command[0]} cannot be started: {error}", flush=True)
+            os._exit(127)
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
     terminal = Terminal(descriptor)
     try:
