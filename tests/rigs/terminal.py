@@ -92,7 +92,7 @@ def run_terminal(command: Sequence[str], folder: Path, variables: Mapping[str, s
         os.chdir(folder)
         try:
             os.execvpe(command[0], list(command), dict(variables))
-        except OSError as error:  # nothing of the parent may go on in the child
+        except OSError as error:  # the child must not continue as its parent
             print(f"{command[0]} cannot be started: {error}", flush=True)
             os._exit(127)
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 160, 0, 0))
