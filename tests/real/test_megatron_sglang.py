@@ -182,7 +182,7 @@ def read(event: dict[str, Any], found: Answer) -> None:
 
 
 def test_megatron_made_versions_and_the_student_got_what_he_likes(run: Run) -> None:
-    assert run.trainer.startswith("megatron: the model is a dense Qwen3; SGLang serves")
+    assert run.trainer.startswith("megatron: the model is of Qwen3's text family; SGLang serves")
     base, *made = run.versions
     assert len(made) >= VERSIONS
     for version, parent, step in zip(made, [base, *made], itertools.count(1), strict=False):
