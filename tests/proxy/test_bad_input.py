@@ -251,7 +251,7 @@ def test_a_prompt_that_is_far_too_long_is_refused_at_once_and_others_are_answere
     assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
     assert "maximum context length is 32768 tokens" in error["message"]
     assert set(answers) == {200}
-    assert used < 4.0, used  # 10 to 54 s where all of it is tokenized
+    assert used < 8.0, used  # 10 to 54 s where all of it is tokenized; looking takes some too
 
 
 def test_a_prompt_that_is_a_little_too_long_is_refused_with_its_length(service: Proxy) -> None:
