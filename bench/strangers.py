@@ -7,7 +7,8 @@ rule may be written with sight of them: only totals are reported. Requests are m
 exactly the words that a person typed are kept as theirs. A tool result is right if the rules' score says that the call
 failed or worked; where a result does not tell, any score is wrong.
 
-`--save` keeps what FILE has of other versions of the rules, under `earlier`. Each request is classified by itself. A service also knows the conversation that it may belong to.
+Each request is classified by itself. A service also knows the conversation that it may belong to. `--save` keeps the
+figures of other versions of the rules that FILE has, under `earlier`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ from openclaw_rl.evaluation.provenance import typed
         (["--clients", "aider", "--keep", "/tmp/kept", "--json"], "--clients aider --json"),
         (["--keep=/tmp/kept", "--data", "/tmp/data"], ""),
         (["--url", "http://127.0.0.1:30000", "--key", "secret"], "--url http://127.0.0.1:30000"),
-        (["--cache", ".cache/rm", "--model", "/home/me/models/small", "--x=/a/b"], "--cache .cache/rm --model small --x=b"),
+        (
+            ["--cache", ".cache/rm", "--model", "/home/me/models/small", "--x=/a/b"],
+            "--cache .cache/rm --model small --x=b",
+        ),
         (["--save"], ""),
     ],
 )
