@@ -61,5 +61,5 @@ def interval_text(value: Sequence[Any] | None) -> str:
 
 
 def met(reached: bool | None) -> str:
-    """Whether a goal is reached; `None` if that was not measured."""
+    """The word for a goal that is `reached`; `None` if that was not measured."""
     return "not measured" if reached is None else MET if reached else MISSED
