@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import Journal
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 from tests.learner.world import World
@@ -208,3 +209,27 @@ def test_forgetting_a_session_forgets_its_deaths(tmp_path: Any) -> None:
     journal.forget("ses")
     assert journal.deaths("judge") == {}
     journal.close()
+
+
+async def broken_save(*_: Any) -> Any:
+    raise ZeroDivisionError("not one of our errors")
+
+
+async def full_disk(*_: Any) -> Any:
+    raise JournalError("the disk is full")
+
+
+@pytest.mark.parametrize("failing", [("versions", "save", broken_save), ("journal", "end_work", full_disk)])
+async def test_a_step_that_failed_after_it_was_made_is_not_in_the_weights_when_it_is_made_again(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, str, Any]
+) -> None:
+    world = await restarted(worlds, **FIELDS)
+    await tell(world, 1, [COMPLAINTS[0], "thanks"])
+    part, name, fails = failing
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(world, part), name, fails)
+        with pytest.raises((ZeroDivisionError, JournalError)):
+            await world.learner.once()
+    assert await world.learner.once()
+    live = await world.journal.live_version()
+    assert live is not None and (live.number, live.metrics["step"]) == (1, 1)
