@@ -63,6 +63,22 @@ async def test_a_message_after_a_thumb_is_one_too(worlds: Worlds, score: float) 
     assert (sample.hint, sample.reward) == ("no bold please", score)
 
 
+@pytest.mark.parametrize(("score", "text"), [(1.0, ""), (-1.0, "Plain text, please.")])
+async def test_a_message_that_was_learned_is_not_learned_again_for_a_thumb_or_a_comment(
+    worlds: Worlds, score: float, text: str
+) -> None:
+    world = worlds(method="follow-up", batch_size=1)
+    await world.versions.start()
+    await tell(world, 1, ["no bold please"])
+    assert await world.learner.once()
+    (session_id,) = await world.journal.session_ids()
+    turn_id = f"turn_{1:032x}"
+    await world.journal.add_feedback(Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text))
+    await judged(world)
+    assert await world.journal.ready_count() == 0
+    assert (await world.journal.judgement(turn_id)).score == score  # type: ignore[union-attr]
+
+
 async def test_a_long_message_is_cut(worlds: Worlds) -> None:
     world = worlds(method="follow-up")
     await world.versions.start()
