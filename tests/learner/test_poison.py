@@ -102,8 +102,7 @@ async def test_a_batch_that_grew_with_the_backlog_is_tried_again_at_its_usual_si
     fields = FIELDS | {"max_version_lag": 0}
     world = await restarted(worlds, **fields)
     await tell(world, 1, ["thanks"] * 8)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     begun = dying(world)
     with pytest.raises(Death):
         await world.learner.once()
@@ -117,8 +116,7 @@ async def test_a_batch_that_grew_with_the_backlog_is_tried_again_at_its_usual_si
 async def test_learning_pauses_when_batch_after_batch_ends_the_process(worlds: Worlds) -> None:
     world = await restarted(worlds, **FIELDS)
     await tell(world, 1, ["thanks"] * 8)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     for _ in range(5):
         dying(world)
         with contextlib.suppress(Death):
@@ -176,12 +174,10 @@ async def test_a_turn_that_ends_the_judges_process_is_judged_alone_and_then_set_
     world = await restarted(worlds, train=False)
     rounds = deadly(world)
     with pytest.raises(Death):
-        while await world.judge.once():
-            pass
+        await world.judge_all()
     assert rounds[-1] == [f"turn_{2:032x}"]
     world = await restarted(worlds, train=False)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await reasons(world) == {"judging it ended the learner 2 times": 1}
     assert (await world.journal.status())["unjudged"] == 0
 

@@ -30,7 +30,7 @@ async def test_a_small_journal_is_counted_each_time_and_a_large_one_is_not() -> 
     assert [(await large.read())["settled"] for _ in range(4)] == [1, 1, 1, 2]
 
 
-async def test_those_who_ask_at_once_take_one_reading_thread() -> None:
+async def test_questions_at_once_take_one_reading_thread() -> None:
     journal = Counting()
     accounts = Accounts(journal)  # type: ignore[arg-type]
     await asyncio.gather(*(accounts.read() for _ in range(5)))
