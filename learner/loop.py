@@ -189,7 +189,6 @@ class Learner:
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
             self._progress.note(MEMORY, note)
         except TrainerAway:
-            await self._versions.undo()
             raise
         except TrainerOutOfMemory as error:
             self._prepared = None
@@ -201,6 +200,7 @@ class Learner:
             return
         candidate: Candidate | None = None
         if not report.updates:
+            self._versions.current = live.number
             await self._known(batch, sample_ids)
             return
         try:
@@ -230,18 +230,20 @@ class Learner:
         """The trainer's step, written down before it begins: it may end this process. Raises `TrainerError`, for any
         error that is not ours too.
         """
-        await self._journal.begin_work("step", [_oldest(batch)])
+        work = [_oldest(batch)]
+        await self._journal.begin_work("step", work)
+        # Whatever fails between here and the commit, the next look restores the live version.
+        self._versions.current = None
         try:
             found = await fitting_step(self._trainer, samples, recipe)
-            if await self._journal.get_control(_DEADLY, "0") != "0":
-                await self._journal.set_control(_DEADLY, "0")
-        except OpenClawRLError:
-            await self._journal.end_work("step", [_oldest(batch)])
-            raise
         except Exception as error:
-            await self._journal.end_work("step", [_oldest(batch)])
+            await self._journal.end_work("step", work)
+            if isinstance(error, OpenClawRLError):
+                raise
             raise TrainerError(f"the step raised {type(error).__name__}: {error}") from error
-        await self._journal.end_work("step", [_oldest(batch)])
+        await self._journal.end_work("step", work)
+        if await self._journal.get_control(_DEADLY, "0") != "0":
+            await self._journal.set_control(_DEADLY, "0")
         return found
 
     async def _is_deadly(self, batch: Batch, live: PolicyVersion) -> bool:
@@ -368,7 +370,6 @@ class Learner:
         """Set the turn aside that does not fit in memory; the others of its batch are ready again. If no turn is to
         blame, all wait.
         """
-        await self._versions.undo()
         turn = next((one.turn_id for one in samples if one.turn_id and one.sample_id == error.sample_id), None)
         self._progress.note(MEMORY, str(error))
         if turn is None:
@@ -381,7 +382,6 @@ class Learner:
         oldest = _oldest(batch)  # the batch grows while it is tried again
         self._failures = {oldest: self._failures.get(oldest, 0) + 1}
         if self._failures[oldest] < _TRIES:
-            await self._versions.undo()
             raise error
         await self._reject(batch, None, GuardVerdict(False, str(error)), live)
 

@@ -72,16 +72,21 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             await stop.wait()
             for task in tasks:
                 task.cancel()
+            await _end_work(journal)  # at once: closing may take longer than this process is given
     except* OpenClawRLError as errors:
         raise _first(errors) from errors
     finally:
-        with contextlib.suppress(JournalError):
-            await journal.stop_work()
+        await _end_work(journal)
         if judging is not None:
             await judging.close()
         if engine is not None:
             await engine.close()
         await journal.close()
+
+
+async def _end_work(journal: AsyncJournal) -> None:
+    with contextlib.suppress(JournalError):
+        await journal.stop_work()
 
 
 def check_start(settings: Settings) -> None:

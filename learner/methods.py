@@ -85,6 +85,13 @@ class Method(msgspec.Struct, frozen=True):
             w_anchor=recipe.w_anchor if self.rollouts else 0.0,
         )
 
+    def corrects(self, sample: Sample, lesson: Sample) -> bool:
+        """True if the sample of a person's later word teaches otherwise than the `lesson` of its turn did: by a reward
+        that may train, or a hint that the lesson lacked.
+        """
+        rewarded = sample.reward != lesson.reward and self._may_train(sample)
+        return rewarded or sample.hint not in (None, lesson.hint)
+
     def _distils(self, sample: Sample) -> bool:
         return bool(self.hints != "none" and sample.hint) and not (self.distillation == "token" and sample.no_ratio)
 

@@ -58,15 +58,17 @@ class Accounts:
         self._clock = clock
         self._counted: dict[str, Any] = {}
         self._due = 0.0
+        self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, Any]:
         """The accounts, as they were a moment ago. Raises `JournalError`."""
-        began = self._clock()
-        if began >= self._due:
-            self._counted = await self._journal.accounting()
-            took = self._clock() - began
-            self._due = began + 20 * took if took > COUNTING_SECONDS else 0.0
-        return self._counted
+        async with self._lock:  # a chat needs the journal's other reading thread
+            began = self._clock()
+            if began >= self._due:
+                self._counted = await self._journal.accounting()
+                took = self._clock() - began
+                self._due = began + 20 * took if took > COUNTING_SECONDS else 0.0
+            return self._counted
 
 
 class ProxyService:

@@ -283,7 +283,9 @@ class JudgeLoop:
         again = judgement.signal != "judge" or judgement.instead_of is not None
         known = again and not misplaced(turn)
         lesson = await self._journal.last_lesson(turn.turn_id) if known else None
-        correction = lesson is not None and judgement.signal == "feedback" and signals.corrects(judgement, lesson)
+        correction = False
+        if lesson is not None and sample is not None and judgement.signal == "feedback":
+            correction = self._method.corrects(sample, lesson)
         if lesson is not None:
             effect = AFTER_LEARNING if judgement.signal == "outcome" else CORRECTION if correction else CONFIRMED
             if judgement.signal == "judge":

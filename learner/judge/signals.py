@@ -126,11 +126,6 @@ def with_hint_of(judgement: Judgement, step: Judgement) -> Judgement:
     return msgspec.structs.replace(judgement, hint=step.hint, hint_role=step.hint_role, selection=step.selection)
 
 
-def corrects(judgement: Judgement, lesson: Sample) -> bool:
-    """True if a person's judgement differs from the lesson: another reward, or a hint that the lesson lacked."""
-    return judgement.score != lesson.reward or (judgement.hint is not None and judgement.hint != lesson.hint)
-
-
 def outcome_counts(turn: Turn, outcome: Outcome, next_state: NextState | None) -> bool:
     """True if the session's outcome judges this turn: no person answered it, and it came before the outcome."""
     return turn.timings.arrived <= outcome.time and (next_state is None or next_state.role != "user")

@@ -22,8 +22,7 @@ def begin_work(connection: Connection, kind: Deadly, subjects: Sequence[str]) ->
     if kind == "step":
         connection.execute("DELETE FROM work WHERE kind = 'step' AND subject != ?", (subjects[0],))
     connection.executemany(
-        "INSERT INTO work (kind, subject, tries) VALUES (?,?,1) "
-        "ON CONFLICT DO UPDATE SET tries = tries + 1, running = 1",
+        "INSERT INTO work (kind, subject) VALUES (?,?) ON CONFLICT DO UPDATE SET running = 1",
         [(kind, subject) for subject in subjects],
     )
 

@@ -60,12 +60,12 @@ _STATES = (
 ERASING = "erasing"
 """The control that says that deleted content may still be in the write-ahead log, with a value of its own each time."""
 
-# Everything that hangs on a turn, in an order that foreign keys allow.
 _LAST_JUDGEMENT = "last judgement"
 """The control that keeps the numbers of forgotten judgements from being given again: others remember how far they have
 read by them.
 """
 
+# Everything that hangs on a turn, in an order that foreign keys allow.
 _OF_A_TURN = (
     "contents",
     "answer_marks",

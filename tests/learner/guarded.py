@@ -51,8 +51,7 @@ async def batch(world: World, first: int, score: float, text: str = "", *, count
     """A judged batch of them, learned from; the version that came of it."""
     for number in range(first, first + count):
         await said(world, number, score, text)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await world.learner.once()
     return (await world.journal.versions())[-1]
 
@@ -90,5 +89,4 @@ async def accepted(world: World, count: int = 6) -> None:
     await world.versions.start()
     for number in range(1, count + 1):
         await said(world, number, 1.0)
-    while await world.judge.once():
-        pass
+    await world.judge_all()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from openclaw_rl.learner import attempts
 from openclaw_rl.learner.attempts import accepted_attempts, with_attempts
 from openclaw_rl.learner.guard.held_out import chosen_for_guard
 from openclaw_rl.shared.records import Feedback, Outcome, Sample, Turn
-from openclaw_rl.shared.trainer import Recipe, StepReport
 from tests.learner.things import turn
 from tests.learner.world import World
 
@@ -24,39 +21,19 @@ def answered(content: Any, **more: Any) -> dict[str, Any]:
     return {"answer": {"role": "assistant", "content": content, **more}}
 
 
-async def judged(world: World) -> None:
-    while await world.judge.once():
-        pass
-
-
-def spy(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Sample]:
-    """The samples of the steps to come."""
-    taught: list[Sample] = []
-    step = world.trainer.step
-
-    async def spied(samples: Sequence[Sample], recipe: Recipe) -> StepReport:
-        taught.extend(samples)
-        return await step(samples, recipe)
-
-    monkeypatch.setattr(world.trainer, "step", spied)
-    return taught
-
-
 def shown(world: World, sample: Sample) -> str:
     (prompt,) = sample.hinted_prompts
     return world.prompter.tokenizer.decode(prompt)
 
 
-async def test_an_accepted_second_try_is_shown_in_place_of_the_complaint(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_accepted_second_try_is_shown_in_place_of_the_complaint(worlds: Worlds) -> None:
     world = worlds(method="sdpo", batch_size=2)
     await world.versions.start()
-    taught = spy(world, monkeypatch)
+    taught = world.spy()
     first = await world.says(1, "no bold please", question=QUESTION)
     await world.says(2, "thanks", question="Once more?", parent_turn_id=first.turn_id, **answered(PLAIN))
     await world.says(3, "too long", question="How much is 2 and 2?")
-    await judged(world)
+    await world.judge_all()
     assert await world.learner.once()
     texts = {sample.turn_id: shown(world, sample) for sample in taught}
     assert len(texts) == 2, "the accepted try has no other attempt, and no hint"
@@ -80,25 +57,23 @@ async def test_the_answer_to_the_next_question_is_no_second_try(worlds: Worlds) 
     await world.says(6, "thanks", **follows, **answered("Eight."))
     calling = await world.says(3, "error: no such tool", role="tool", question="Add 2 and 2.")
     await world.says(4, "thanks", question="Add it.", parent_turn_id=calling.turn_id, **answered("Four."))
-    await judged(world)
+    await world.judge_all()
     complaint = await world.journal.judgement(calling.turn_id)
     assert complaint is not None and complaint.score == -1.0, "a tool's failure"
     assert await accepted_attempts(world.journal) == {}
 
 
-async def test_attempts_of_an_environment_are_shown_those_that_succeeded_and_never_themselves(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_attempts_of_an_environment_are_shown_those_that_succeeded_and_never_themselves(worlds: Worlds) -> None:
     world = worlds(method="sdpo", batch_size=2)
     await world.versions.start()
-    taught = spy(world, monkeypatch)
+    taught = world.spy()
     made: dict[float, Turn] = {}
     for number, reward in ((1, -1.0), (2, 1.0), (3, 0.5)):
         text = f"Attempt {number}."
         one = await world.says(number, "", question=QUESTION, session_id=f"attempt {number}", **answered(text))
         await world.journal.add_outcome(Outcome(session_id=one.session_id, reward=reward))
         made[reward] = one
-    await judged(world)
+    await world.judge_all()
     assert await world.learner.once()
     texts = {sample.turn_id: shown(world, sample) for sample in taught}
     assert texts.keys() == {made[-1.0].turn_id, made[0.5].turn_id}
@@ -111,7 +86,7 @@ async def test_nothing_begins_while_no_attempt_succeeded_and_no_one_said_why(wor
     for number in (1, 2, 3):
         one = await world.says(number, "", question=QUESTION, session_id=f"attempt {number}")
         await world.journal.add_outcome(Outcome(session_id=one.session_id, reward=-1.0))
-    await judged(world)
+    await world.judge_all()
     assert not await world.learner.once()
     assert world.progress.detail == "0 of 2, 3 with those that do not count"
 
@@ -123,7 +98,7 @@ async def test_answers_that_cannot_be_shown_are_passed_over(worlds: Worlds) -> N
     async def scored(number: int, score: float, **kind: Any) -> Turn:
         one = await world.says(number, "", question=QUESTION, session_id=f"attempt {number}", **kind)
         await world.journal.add_feedback(Feedback(turn_id=one.turn_id, session_id=one.session_id, score=score))
-        await judged(world)
+        await world.judge_all()
         return one
 
     async def hint(**changes: Any) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from openclaw_rl.learner import batch
@@ -33,14 +31,23 @@ async def advance(world: World, versions: int) -> None:
         )
 
 
+async def behind(worlds: Worlds) -> World:
+    """A world where two of twenty turns are judged, and the others wait for the judge."""
+    world = worlds(method="binary", batch_size=2, max_version_lag=1, judge_concurrency=2)
+    await world.versions.start()
+    for number in range(1, 21):
+        await world.says(number, "thanks")
+    await world.judge.once()
+    return world
+
+
 @pytest.mark.parametrize("most", [0, 3, 8])
 async def test_all_of_a_backlog_of_judged_turns_is_learned_from(worlds: Worlds, most: int) -> None:
     world = worlds(method="binary", batch_size=2, max_version_lag=most)
     await world.versions.start()
     for number in range(1, 41):
         await world.says(number, "thanks")
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     await learn_all(world)
     assert await counts(world) == {"consumed": 40, "ready": 0, "queued": 0, "stale": 0}
 
@@ -60,11 +67,7 @@ async def test_turns_that_wait_for_the_judge_count_as_backlog(worlds: Worlds) ->
 async def test_a_judge_that_makes_no_progress_is_not_waited_for(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = worlds(method="binary", batch_size=2, max_version_lag=1, judge_concurrency=2)
-    await world.versions.start()
-    for number in range(1, 21):
-        await world.says(number, "thanks")
-    await world.judge.once()
+    world = await behind(worlds)
     assert not await world.learner.once()
     assert (world.progress.state, world.progress.detail) == (
         "waiting for the judge",
@@ -78,11 +81,7 @@ async def test_a_judge_that_makes_no_progress_is_not_waited_for(
 async def test_a_judge_that_is_slow_is_waited_for_no_longer_than_some_minutes(
     worlds: Worlds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = worlds(method="binary", batch_size=2, max_version_lag=1, judge_concurrency=2)
-    await world.versions.start()
-    for number in range(1, 21):
-        await world.says(number, "thanks")
-    await world.judge.once()
+    world = await behind(worlds)
     assert not await world.learner.once()
     await world.judge.once()
     monkeypatch.setattr(batch, "PATIENCE_SECONDS", 0.0)
@@ -100,8 +99,7 @@ async def test_a_backlog_that_keeps_leaves_the_batch_as_it_is(worlds: Worlds) ->
     await world.versions.start()
     for number in range(1, 17):
         await world.says(number, "thanks")
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await world.learner.once()
     version = await world.journal.version(1)
     assert version is not None and len(version.sample_ids) == 2
@@ -112,15 +110,13 @@ async def test_imported_turns_make_no_batch_grow_but_those_behind_them_do(worlds
     await world.versions.start()
     for number in range(1, 21):
         await world.says(number, COMPLAINTS[number % 2], sampling=Sampling(imported=True), session_id=f"file-{number}")
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await world.learner.once()
     version = await world.journal.version(1)
     assert version is not None and len(version.sample_ids) == 2
     for number in range(31, 33):
         await world.says(number, "thanks", versions=[VersionSpan(1, 0, 3)])
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     await learn_all(world)
     assert await counts(world) == {"consumed": 22, "ready": 0, "queued": 0, "stale": 0}
 
@@ -144,20 +140,12 @@ async def test_a_wish_in_the_next_message_is_distilled_however_old_and_its_rewar
     world = worlds(method="combined", batch_size=1, max_version_lag=1)
     await world.versions.start()
     await advance(world, 5)
-    seen: list[Any] = []
-    step = world.trainer.step
-
-    async def spied(samples: Any, recipe: Any) -> Any:
-        seen.extend(samples)
-        return await step(samples, recipe)
-
-    world.trainer.step = spied  # type: ignore[method-assign]
     await world.says(1, COMPLAINTS[0])
     await world.judge.once()
     assert (await counts(world))["stale"] == 1  # an advantage per token needs the ratio, so `combined` cannot use it
 
     world = worlds(method="topk-select", batch_size=1, max_version_lag=1)
-    world.trainer.step = spied  # type: ignore[method-assign]
+    seen = world.spy()
     await world.says(2, COMPLAINTS[0])
     await world.judge.once()
     await learn_all(world)

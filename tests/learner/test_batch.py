@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_rl.learner import batch
 from openclaw_rl.shared.errors import EngineError
-from openclaw_rl.shared.records import PolicyVersion, Sample, VersionSpan
+from openclaw_rl.shared.records import PolicyVersion, VersionSpan
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 
 
@@ -51,33 +51,19 @@ async def test_published_methods_see_a_turns_own_hint_and_ours_all_that_are_reme
 ) -> None:
     world = worlds(method=method, batch_size=2, rehearsals=0, anchors=0)
     await world.versions.start()
-    taught: list[list[Any]] = []
-    step = world.trainer.step
-
-    async def spied(samples: Any, recipe: Any) -> Any:
-        taught.append([list(sample.hinted_prompts) for sample in samples])
-        return await step(samples, recipe)
-
-    world.trainer.step = spied  # type: ignore[method-assign]
+    taught = world.spy()
     await tell(world, 1, [COMPLAINTS[0], COMPLAINTS[2]])
     assert await world.learner.once()
-    assert [len(hinted) for hinted in taught[0]] == [prompts, prompts]
+    assert [len(sample.hinted_prompts) for sample in taught] == [prompts, prompts]
 
 
 async def test_a_baseline_makes_advantages_of_rewards(worlds: Worlds) -> None:
     world = worlds(method="binary", batch_size=4, baseline="batch", guard=False)
     await world.versions.start()
-    seen: list[float | None] = []
-    step = world.trainer.step
-
-    async def spied(samples: Any, recipe: Any) -> Any:
-        seen.extend(sample.advantage for sample in samples)
-        return await step(samples, recipe)
-
-    world.trainer.step = spied  # type: ignore[method-assign]
+    taught = world.spy()
     await tell(world, 1, [COMPLAINTS[0], "thanks", "thanks", "thanks"])
     assert await world.learner.once()
-    assert sorted(seen) == [-1.5, 0.5, 0.5, 0.5]  # type: ignore[type-var]
+    assert sorted(sample.advantage for sample in taught) == [-1.5, 0.5, 0.5, 0.5]  # type: ignore[type-var]
 
 
 async def test_more_tool_results_than_are_looked_at_together_keep_no_words_from_being_learned(
@@ -213,18 +199,11 @@ async def test_samples_of_another_branch_are_as_old_as_the_updates_between_them(
 
 
 async def test_every_turn_is_taught_its_own_hint_in_a_batch_with_more_hints_than_are_remembered(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+    worlds: Worlds,
 ) -> None:
     world = worlds(max_hints=2, batch_size=4, rehearsals=0, anchors=0)
     await world.versions.start()
-    taught: list[Sample] = []
-    step = world.trainer.step
-
-    async def spied(samples: Any, recipe: Any) -> Any:
-        taught.extend(samples)
-        return await step(samples, recipe)
-
-    monkeypatch.setattr(world.trainer, "step", spied)
+    taught = world.spy()
     await tell(world, 1, list(COMPLAINTS[:4]))
     assert await world.learner.once()
     read = world.prompter.tokenizer.decode

@@ -8,23 +8,20 @@ import pytest
 
 from openclaw_rl.learner.judge.signals import LONGEST_FOLLOW_UP
 from openclaw_rl.shared.records import Feedback, NextState
-from tests.learner.test_attempts import judged, shown, spy
+from tests.learner.test_attempts import shown
 from tests.learner.test_loop import tell
 from tests.learner.world import World
 
 Worlds = Callable[..., World]
 
 
-async def test_each_message_of_a_person_is_what_the_teacher_reads(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_message_of_a_person_is_what_the_teacher_reads(worlds: Worlds) -> None:
     world = worlds(method="follow-up", batch_size=4)
     await world.versions.start()
-    taught = spy(world, monkeypatch)
+    taught = world.spy()
     texts = ["no bold please", "thanks", "Bitte ohne Fettdruck, das liest sich schlecht.", "And how much is 3 and 4?"]
     await tell(world, 1, texts)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await world.journal.ready_count() == 4, "one that the rules cannot read is among them"
     assert await world.learner.once()
     assert all(any(text in shown(world, sample) for sample in taught) for text in texts)
@@ -40,12 +37,12 @@ async def test_results_of_tools_and_silence_are_no_follow_ups(worlds: Worlds) ->
     await world.says(1, "no such file", role="tool")
     silent = await world.says(2, "")
     await world.journal.add_feedback(Feedback(turn_id=silent.turn_id, session_id=silent.session_id, score=-1.0))
-    await judged(world)
+    await world.judge_all()
     assert not await world.learner.once()
     commented = await world.says(3, "")
     comment = Feedback(turn_id=commented.turn_id, session_id=commented.session_id, score=None, text="shorter")
     await world.journal.add_feedback(comment)
-    await judged(world)
+    await world.judge_all()
     assert [sample.hint for sample in await world.journal.ready_samples(9)] == [None, None, "shorter"]
     assert await world.learner.once()
 
@@ -56,11 +53,27 @@ async def test_a_message_after_a_thumb_is_one_too(worlds: Worlds, score: float) 
     await world.versions.start()
     one = await world.says(1, "")
     await world.journal.add_feedback(Feedback(turn_id=one.turn_id, session_id=one.session_id, score=score))
-    await judged(world)
+    await world.judge_all()
     await world.journal.settle(NextState(turn_id=one.turn_id, role="user", text="no bold please"))
-    await judged(world)
+    await world.judge_all()
     (sample,) = await world.journal.ready_samples(9)
     assert (sample.hint, sample.reward) == ("no bold please", score)
+
+
+@pytest.mark.parametrize(("score", "text"), [(1.0, ""), (-1.0, "Plain text, please.")])
+async def test_a_message_that_was_learned_is_not_learned_again_for_a_thumb_or_a_comment(
+    worlds: Worlds, score: float, text: str
+) -> None:
+    world = worlds(method="follow-up", batch_size=1)
+    await world.versions.start()
+    await tell(world, 1, ["no bold please"])
+    assert await world.learner.once()
+    (session_id,) = await world.journal.session_ids()
+    turn_id = f"turn_{1:032x}"
+    await world.journal.add_feedback(Feedback(turn_id=turn_id, session_id=session_id, score=score, text=text))
+    await world.judge_all()
+    assert await world.journal.ready_count() == 0
+    assert (await world.journal.judgement(turn_id)).score == score  # type: ignore[union-attr]
 
 
 async def test_a_long_message_is_cut(worlds: Worlds) -> None:

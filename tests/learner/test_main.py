@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.learner.judge.loop import JudgeLoop
 from openclaw_rl.learner.main import run
 from openclaw_rl.shared.backends import create_engine
 from openclaw_rl.shared.errors import ConfigError
@@ -103,6 +104,40 @@ async def test_recorded_complaints_become_a_version_that_the_engine_serves(
         assert row.pid == os.getpid()
     finally:
         stop.set()
+        await process
+        journal.close()
+
+
+async def test_work_that_is_stopped_is_no_death_even_if_its_end_takes_too_long(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(engine, tmp_path / "data", train=False)
+    ending = asyncio.Event()
+
+    async def slow(judge: JudgeLoop) -> None:
+        await judge._journal.begin_work("judge", ["turn_1"])
+        stop.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ending.wait()
+
+    monkeypatch.setattr(JudgeLoop, "run", slow)
+    stop = asyncio.Event()
+    process = asyncio.create_task(run(settings, stop))
+    journal = Journal(settings.serve.journal_path)
+
+    def runs() -> bool:
+        with journal.database.reading() as connection:
+            return bool(connection.value("SELECT running FROM work"))
+
+    try:
+        await stop.wait()
+        await until(lambda: not runs(), journal, 10.0)
+        assert not process.done()
+        assert journal.count_deaths() == {}
+    finally:
+        ending.set()
         await process
         journal.close()
 

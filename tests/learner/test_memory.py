@@ -10,6 +10,7 @@ import torch
 from openclaw_rl.learner.fitting import SHORTEST_ANSWER
 from openclaw_rl.shared.errors import TrainerOutOfMemory
 from openclaw_rl.shared.records import VersionSpan
+from tests.learner.test_loop import tell
 from tests.learner.world import World, Worlds
 from tests.out_of_memory import SmallDevice
 
@@ -29,12 +30,6 @@ async def start(worlds: Worlds, room: int, **changes: Any) -> World:
     await world.versions.start()
     SmallDevice(world.trainer._weights.plain, room)  # type: ignore[attr-defined]
     return world
-
-
-async def tell(world: World, first: int, texts: list[str]) -> None:
-    for offset, text in enumerate(texts):
-        await world.says(first + offset, text)
-    await world.judge.once()
 
 
 async def explained(world: World, number: int) -> dict[str, Any]:
@@ -110,44 +105,35 @@ async def test_rollouts_that_do_not_fit_are_left_out_with_a_model_that_raises(wo
     assert version is not None and version.state == "live"
 
 
-async def test_without_a_turn_to_blame_all_wait_and_none_is_rejected(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By an optimizer that raises torch's error."""
-    world = await start(worlds, 10_000)
+async def without_memory(world: World, owner: object, name: str) -> str:
+    """The note after three looks at four turns, all of which wait while a method raises torch's error."""
     await tell(world, 1, ["thanks", "no", "wrong", "ok"])
 
     def raises(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(torch.optim.AdamW, "step", raises)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, raises)
         for _ in range(3):
             with pytest.raises(TrainerOutOfMemory):
                 await world.learner.once()
             assert await world.journal.ready_count() == 4
-    assert "CUDA out of memory" in world.progress.status()["notes"]["memory"]
+    note: str = world.progress.status()["notes"]["memory"]
+    return note
+
+
+async def test_without_a_turn_to_blame_all_wait_and_none_is_rejected(worlds: Worlds) -> None:
+    world = await start(worlds, 10_000)
+    note = await without_memory(world, torch.optim.AdamW, "step")
+    assert "CUDA out of memory" in note
     assert await world.learner.once()
     assert [one.state for one in await world.journal.versions()] == ["retired", "live"]
     assert "memory" not in world.progress.status()["notes"]
 
 
-async def test_a_checkpoint_that_does_not_fit_is_said_and_its_batch_waits(
-    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_checkpoint_that_does_not_fit_is_said_and_its_batch_waits(worlds: Worlds) -> None:
     world = await start(worlds, 10_000)
-    await tell(world, 1, ["thanks", "no", "wrong", "ok"])
-
-    def raises(*_: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.trainer._weights, "write_served", raises)  # type: ignore[attr-defined]
-        for _ in range(3):
-            with pytest.raises(TrainerOutOfMemory):
-                await world.learner.once()
-            assert await world.journal.ready_count() == 4
-    note = world.progress.status()["notes"]["memory"]
+    note = await without_memory(world, world.trainer._weights, "write_served")  # type: ignore[attr-defined]
     assert note.startswith("Saving step 1 takes too much memory: ") and "CUDA out of memory" in note
     assert await world.learner.once()
     assert [one.state for one in await world.journal.versions()] == ["retired", "live"]

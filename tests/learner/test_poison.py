@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import Journal
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 from tests.learner.world import World
@@ -101,8 +102,7 @@ async def test_a_batch_that_grew_with_the_backlog_is_tried_again_at_its_usual_si
     fields = FIELDS | {"max_version_lag": 0}
     world = await restarted(worlds, **fields)
     await tell(world, 1, ["thanks"] * 8)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     begun = dying(world)
     with pytest.raises(Death):
         await world.learner.once()
@@ -116,8 +116,7 @@ async def test_a_batch_that_grew_with_the_backlog_is_tried_again_at_its_usual_si
 async def test_learning_pauses_when_batch_after_batch_ends_the_process(worlds: Worlds) -> None:
     world = await restarted(worlds, **FIELDS)
     await tell(world, 1, ["thanks"] * 8)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     for _ in range(5):
         dying(world)
         with contextlib.suppress(Death):
@@ -175,12 +174,10 @@ async def test_a_turn_that_ends_the_judges_process_is_judged_alone_and_then_set_
     world = await restarted(worlds, train=False)
     rounds = deadly(world)
     with pytest.raises(Death):
-        while await world.judge.once():
-            pass
+        await world.judge_all()
     assert rounds[-1] == [f"turn_{2:032x}"]
     world = await restarted(worlds, train=False)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await reasons(world) == {"judging it ended the learner 2 times": 1}
     assert (await world.journal.status())["unjudged"] == 0
 
@@ -208,3 +205,27 @@ def test_forgetting_a_session_forgets_its_deaths(tmp_path: Any) -> None:
     journal.forget("ses")
     assert journal.deaths("judge") == {}
     journal.close()
+
+
+async def broken_save(*_: Any) -> Any:
+    raise ZeroDivisionError("not one of our errors")
+
+
+async def full_disk(*_: Any) -> Any:
+    raise JournalError("the disk is full")
+
+
+@pytest.mark.parametrize("failing", [("versions", "save", broken_save), ("journal", "end_work", full_disk)])
+async def test_a_step_that_failed_after_it_was_made_is_not_in_the_weights_when_it_is_made_again(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, str, Any]
+) -> None:
+    world = await restarted(worlds, **FIELDS)
+    await tell(world, 1, [COMPLAINTS[0], "thanks"])
+    part, name, fails = failing
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(world, part), name, fails)
+        with pytest.raises((ZeroDivisionError, JournalError)):
+            await world.learner.once()
+    assert await world.learner.once()
+    live = await world.journal.live_version()
+    assert live is not None and (live.number, live.metrics["step"]) == (1, 1)

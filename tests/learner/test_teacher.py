@@ -123,14 +123,7 @@ async def test_a_batch_is_taught_before_its_step(large: Engine, random_policy: P
     world = worlds(batch_size=2, **how)
     world.learner._teacher = await created(of(large, random_policy, method="topk", topk=5))
     await world.versions.start()
-    taught: list[Sample] = []
-    step = world.trainer.step
-
-    async def spied(samples: Any, recipe: Any) -> Any:
-        taught.extend(samples)
-        return await step(samples, recipe)
-
-    world.trainer.step = spied  # type: ignore[method-assign]
+    taught = world.spy()
     await tell(world, 1, [COMPLAINTS[0], COMPLAINTS[2]])
     assert await world.learner.once()
     assert len(taught) == 2

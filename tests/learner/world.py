@@ -19,10 +19,10 @@ from openclaw_rl.shared.engine.protocol import EngineInfo, Priority, Scores, Tok
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.messages.normalize import ChatInput
-from openclaw_rl.shared.records import NextState, Sampling, Turn, VersionSpan
+from openclaw_rl.shared.records import NextState, Sample, Sampling, Turn, VersionSpan
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
-from openclaw_rl.shared.trainer import Trainer
+from openclaw_rl.shared.trainer import Recipe, StepReport, Trainer
 from tests.learner.things import turn
 
 
@@ -156,6 +156,23 @@ class World:
         if text:
             await self.journal.settle(NextState(turn_id=made.turn_id, role=role, text=text))  # type: ignore[arg-type]
         return made
+
+    async def judge_all(self) -> None:
+        """Judge until no turn waits."""
+        while await self.judge.once():
+            pass
+
+    def spy(self) -> list[Sample]:
+        """The samples of the steps to come, as the trainer gets them."""
+        taught: list[Sample] = []
+        step = self.trainer.step
+
+        async def spied(samples: Sequence[Sample], recipe: Recipe) -> StepReport:
+            taught.extend(samples)
+            return await step(samples, recipe)
+
+        self.trainer.step = spied  # type: ignore[method-assign]
+        return taught
 
     async def close(self) -> None:
         """End trainer and journal."""

@@ -1,7 +1,6 @@
 CREATE TABLE work (
   kind TEXT NOT NULL,
   subject TEXT NOT NULL,
-  tries INTEGER NOT NULL DEFAULT 0,
   deaths INTEGER NOT NULL DEFAULT 0,
   running INTEGER NOT NULL DEFAULT 1,
   PRIMARY KEY (kind, subject)

@@ -144,8 +144,7 @@ async def test_an_engine_that_fails_while_it_is_probed_is_waited_for_and_the_ste
     await world.versions.start()
     for number in range(1, BATCH + 1):
         await said(world, number, 1.0)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     load, step = world.engine.load, world.trainer.step
     tries: list[str] = []
 
@@ -171,8 +170,7 @@ async def test_additions_to_a_batch_whose_step_did_not_happen_are_kept_for_its_n
     await world.versions.start()
     for number in range(1, BATCH + 1):
         await said(world, number, 1.0)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     step, generate, score = world.trainer.step, world.engine.generate, world.engine.score
     asked: list[str] = []
 
@@ -212,8 +210,7 @@ async def test_an_obstacle_does_not_keep_the_trainer_from_a_version_that_the_use
     await world.versions.start()
     for number in range(1, BATCH + 1):
         await said(world, number, 1.0)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await world.learner.once() and world.versions.current == 1
 
     async def obstacle() -> str:
@@ -236,8 +233,7 @@ async def test_a_candidate_that_cannot_be_probed_is_dropped_once_another_version
     for round_of in range(2):
         for number in range(1, BATCH + 1):
             await said(world, number + BATCH * round_of, 1.0)
-        while await world.judge.once():
-            pass
+        await world.judge_all()
         if not round_of:
             assert await world.learner.once()
 
@@ -258,8 +254,7 @@ async def test_measurements_of_a_step_that_was_undone_are_not_kept_for_the_next_
     await world.versions.start()
     for number in range(1, BATCH + 1):
         await said(world, number, 1.0)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     commit, generate = world.journal.commit_version, world.engine.generate
     asked: list[int | None] = []
 

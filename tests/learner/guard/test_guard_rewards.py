@@ -39,8 +39,7 @@ async def test_of_rewarded_answers_to_long_prompts_only_the_newest_that_can_be_a
     await world.versions.start()
     for number in range(1, 5):
         await said(world, number, 1.0)
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     samples = await world.journal.ready_samples(10)
     scored: list[list[int]] = []
     score = world.engine.score
@@ -67,8 +66,7 @@ async def test_praised_noise_is_rejected(real: Worlds) -> None:
     await world.versions.start()
     for number in range(1, BATCH + 1):
         await said(world, number, 1.0, answer='upl orange{" image hat.md path LIo 57 brushes pathlocation IFty')
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     assert await world.learner.once()
     version = await world.journal.version(1)
     assert version is not None and version.state == "rejected"

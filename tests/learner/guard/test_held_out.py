@@ -76,8 +76,7 @@ async def test_only_answers_that_people_accepted_are_kept_and_the_reason_can_be_
     await world.says(2, "exit code 0", role="tool")
     praised = await world.says(3, "")
     await world.journal.add_feedback(Feedback(turn_id=praised.turn_id, session_id=praised.session_id, score=1.0))
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     ready = await world.journal.ready_samples(10)
     kept, held = await hold_back(world.journal, [sample(1), sample(2), sample(3)], 1.0)
     assert [one.sample_id for one in kept] == ["sample_2"]
@@ -93,8 +92,7 @@ async def test_the_journal_separates_reactions_before_a_batch_from_those_to_it(u
     world = untrained(judge_concurrency=1)  # judgements in the order of the turns
     for number, text in enumerate(["thanks", "no bold please", "no", "exit code 0", "thanks", "thanks"], start=1):
         await world.says(number, text, role="tool" if number == 4 else "user")
-    while await world.judge.once():
-        pass
+    await world.judge_all()
     turns = [f"turn_{number:032x}" for number in range(1, 7)]
     await set_aside(world.journal, turns[:1])
     of_batch, before = await world.journal.reactions(turns[4:], 10)
