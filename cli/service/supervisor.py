@@ -308,7 +308,7 @@ class Supervisor:
             return False
 
     def _last_beat(self, role: str) -> float:
-        """Time of a process's last heartbeat, 0 before the first. Under torchrun its number is not that of our child."""
+        """Time of the last heartbeat, 0 before the first. Under torchrun its process is not our child."""
         with contextlib.closing(Journal(self.settings.serve.journal_path)) as journal:
             process = journal.processes().get(role)
             return process.time if process is not None else 0.0
@@ -321,7 +321,7 @@ class Supervisor:
                 await liveness.look()
 
     def _questions(self, client: httpx.AsyncClient) -> dict[str, Answers]:
-        """How to ask each process whether it hangs. SGLang has its own watch, and takes minutes to compile."""
+        """Questions that tell whether a process hangs. SGLang has its own watch, and takes minutes to compile."""
         sglang = {server.role for server in self.placement.judges}
         urls = {role: f"{self._urls[role]}/health" for role in self._engines if role not in sglang}
         if backends.is_sglang(self.settings):
