@@ -5,9 +5,11 @@ A key has 256 random bits, so its SHA-256 is as good as a slow hash. The keys of
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -56,23 +58,23 @@ class KeyFile:
 
     def create(self, name: str, scopes: Collection[KeyScope]) -> str:
         """Make a key; it is known to the caller alone. Raises `ConfigError` for a name that is taken."""
-        content = self._content()
-        if any(key.name == name for key in content.keys):
-            raise ConfigError(f"there is a key {name!r} already; revoke it first, or choose another name")
-        key = PREFIX + secrets.token_urlsafe(32)
-        number = content.last + 1
-        ordered = tuple(scope for scope in SCOPES if scope in scopes)
-        self._write(_Content((*content.keys, StoredKey(number, name, ordered, _digest(key), now())), number))
+        with self._changing() as content:
+            if any(key.name == name for key in content.keys):
+                raise ConfigError(f"there is a key {name!r} already; revoke it first, or choose another name")
+            key = PREFIX + secrets.token_urlsafe(32)
+            number = content.last + 1
+            ordered = tuple(scope for scope in SCOPES if scope in scopes)
+            self._write(_Content((*content.keys, StoredKey(number, name, ordered, _digest(key), now())), number))
         return key
 
     def revoke(self, name: str) -> None:
         """Remove a key. Raises `ConfigError` where there is none of this name."""
-        content = self._content()
-        left = tuple(key for key in content.keys if key.name != name)
-        if len(left) == len(content.keys):
-            names = ", ".join(key.name for key in left) or "none"
-            raise ConfigError(f"there is no key {name!r}; there are: {names}")
-        self._write(_Content(left, content.last))
+        with self._changing() as content:
+            left = tuple(key for key in content.keys if key.name != name)
+            if len(left) == len(content.keys):
+                names = ", ".join(key.name for key in left) or "none"
+                raise ConfigError(f"there is no key {name!r}; there are: {names}")
+            self._write(_Content(left, content.last))
 
     def find(self, key: str) -> StoredKey | None:
         """The stored form of a key that a client sent; `None` for one that is unknown or revoked. While the file cannot
@@ -86,10 +88,9 @@ class KeyFile:
         found_at = (status.st_mtime_ns, status.st_ino)
         if found_at != self._read_at:
             try:
-                self._by_digest = {one.digest: one for one in self._content().keys}
-            except ConfigError:
-                self._by_digest = {}
-            self._read_at = found_at
+                self._by_digest, self._read_at = {one.digest: one for one in self._content().keys}, found_at
+            except ConfigError:  # which may pass without a change of the file
+                self._by_digest, self._read_at = {}, None
         return self._by_digest.get(_digest(key))
 
     def _content(self) -> _Content:
@@ -100,9 +101,22 @@ class KeyFile:
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(f"{self.path} cannot be read: {error}; remove it and make new keys") from error
 
-    def _write(self, content: _Content) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[_Content]:
+        """The content, which no other process changes meanwhile."""
+        lock = self.path.parent / "run" / "keys.lock"
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock.parent.mkdir(exist_ok=True)
+            held = lock.open("a")
+            fcntl.flock(held, fcntl.LOCK_EX)
+        except OSError as error:
+            raise ConfigError(f"{lock} cannot be locked: {error.strerror}") from error
+        with held:
+            yield self._content()
+
+    def _write(self, content: _Content) -> None:
+        try:
             replace_file(self.path, msgspec.json.encode(content), mode=0o600)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from error

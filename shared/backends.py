@@ -173,9 +173,14 @@ def engine_command(settings: Settings, servers: Sequence[Server] = ()) -> list[s
     return cast("list[str]", command(settings, servers) if servers else command(settings))
 
 
+def is_sglang(settings: Settings) -> bool:
+    """True if the engine process that `serve` starts is SGLang."""
+    return settings.engine.backend == "megatron"
+
+
 def takes_key(settings: Settings) -> bool:
-    """True if the engine can be started with a key: SGLang has none with several tokenizer workers."""
-    return settings.engine.backend != "megatron" or "--tokenizer-worker-num" not in settings.gpu.sglang_args
+    """True if the engine can be started with a key: SGLang takes none with several tokenizer workers."""
+    return not is_sglang(settings) or "--tokenizer-worker-num" not in settings.gpu.sglang_options
 
 
 def own_engine(settings: Settings, folder: str, *, url: str = "", port: int = 0, on_gpus: bool = False) -> Settings:

@@ -63,11 +63,16 @@ def alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
+    return sys.platform != "linux" or process_state(pid) not in ("", "Z")
+
+
+def process_state(pid: int) -> str:
+    """The letter for the state of a process's main thread (proc(5)); "" where there is none to be read."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return sys.platform != "linux"
-    return bool(state) and state[0] != "Z"
+        return ""
+    return words[0] if words else ""
 
 
 class FolderLock:

@@ -1,6 +1,6 @@
 """Faults of a data folder: of its journal, and of the checkpoints that its versions name.
 
-The quick check, at each start of the service, reads no content. The whole one reads every turn and every checkpoint.
+The quick check, after each start of the service, reads no content. The whole one reads every turn and every checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ TURNS_AT_ONCE = 200
 
 def quick_faults(journal: Journal, checkpoints: Path) -> list[str]:
     """Contradictions in the journal, and checkpoints that are missing or belong to no version."""
-    return [*journal.contradictions(), *_folders(journal.versions(), checkpoints, journal.next_version_number())]
+    following = journal.next_version_number()  # first: a version that is committed meanwhile is no stray folder
+    return [*journal.contradictions(), *_folders(journal.versions(), checkpoints, following)]
 
 
 def whole_faults(journal: Journal, checkpoints: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +25,7 @@ from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
 from openclaw_rl.learner.main import check_start
-from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.settings.far_values import far_values
 from openclaw_rl.shared.settings.named_models import POLICY_FILE, SMOLLM2, TINY, find_named
@@ -73,8 +74,6 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     if "learner" in plan.roles:
         say(f"judge {plan.judges.judge_title}")
         check_start(plan.settings)
-    for fault in _faults(plan.settings):
-        say(f"check: {fault}. To read all of the data folder: {_program()} check")
     supervisor = Supervisor(plan, say=say)
     bars = Progress(
         SpinnerColumn(),
@@ -98,19 +97,23 @@ def run(settings: Settings, roles: Sequence[str], flags: Mapping[str, str]) -> N
     def ready() -> None:
         bars.stop()
         announce(out, supervisor)
+        # No start and no end waits for it: it takes the longer the more turns there are.
+        threading.Thread(target=_check, args=(supervisor.settings, say), name="check", daemon=True).start()
 
     with bars:
         asyncio.run(supervisor.run(ready, progress))
     say("stopped")
 
 
-def _faults(settings: Settings) -> list[str]:
-    """Faults of the data folder that can be seen without reading its content."""
-    path = settings.serve.journal_path
-    if "://" in path or not Path(path).exists():
-        return []
-    with contextlib.closing(Journal(path)) as journal:
-        return quick_faults(journal, settings.checkpoints_path)
+def _check(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say the faults of the data folder that can be seen without reading its content."""
+    try:
+        with contextlib.closing(Journal(settings.serve.journal_path)) as journal:
+            faults = quick_faults(journal, settings.checkpoints_path)
+    except (OSError, JournalError) as error:
+        faults = [f"not made: {error}"]
+    for fault in faults:
+        say(f"check: {fault}. To read all of the data folder: {_program()} check")
 
 
 def other_policies(settings: Settings) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from openclaw_rl.cli.service.child import Child
+from openclaw_rl.shared.process import process_state
 
 LOOK_SECONDS = 5.0
 """Seconds between two questions, and as many for an answer."""
@@ -15,6 +16,9 @@ MISSED = 6
 
 MISSED_BY_LEARNER = 24
 """The same for the learner, whose answer is its heartbeat: it computes for long, and no chat waits for it."""
+
+_HELD = ("D", "t")
+"""States of a process that waits for the disk, which no signal ends, or that a debugger has stopped."""
 
 Answers = Callable[[], Awaitable[bool | None]]
 """True if a process answers now, None where that cannot be known."""
@@ -42,7 +46,7 @@ class Liveness:
                 missed = None
             if answer:
                 missed = 0
-            elif answer is False and missed is not None:
+            elif answer is False and missed is not None and child.pid and process_state(child.pid) not in _HELD:
                 missed += 1
             if missed is not None and missed >= (MISSED_BY_LEARNER if role == "learner" else MISSED):
                 child.kill(f"it left {missed} questions in a row unanswered")

@@ -119,8 +119,8 @@ class Supervisor:
         given = [role for role in plan.roles if role != "engine" or starts_engine]
         self.roles = (*given, *(role for role in self._engines if role != "engine"))
         self.ready = asyncio.Event()
-        self._silent = False  # our own heartbeat could not be written
-        self._learner_beat = 0.0
+        self._written = 0.0  # when our own heartbeat was, on the monotonic clock
+        self._learner_beat = (0.0, 0.0)
         self.children = [self._child(role, data / "logs") for role in self.roles]
 
     def _engine_place(self, plan: ServicePlan, data: Path, *, starts: bool) -> dict[str, Any]:
@@ -249,7 +249,7 @@ class Supervisor:
         gpus |= {server.role: set(server.gpus) for server in placed.judges}
         earlier = [one for one in _TURNS[: _TURNS.index(role)] if one in self.roles]
         before = [one for one in earlier if gpus.get(one, set()) & gpus.get(role, set())]
-        async with httpx.AsyncClient(timeout=2.0) as client:
+        async with _client(2.0) as client:
             for other in before:
                 await self._wait_for(other, role, client)
 
@@ -279,7 +279,7 @@ class Supervisor:
         for role in self.roles:
             on_progress(role, False)
         waiting = set(self.roles)
-        async with httpx.AsyncClient(timeout=2.0) as client:
+        async with _client(2.0) as client:
             async for _ in _ticks():
                 for role in sorted(waiting):
                     if await self._is_up(role, client):
@@ -298,7 +298,7 @@ class Supervisor:
         if child.pid is None:
             return False
         if role == "learner":
-            return await asyncio.to_thread(self._beats, role, child.started)
+            return await asyncio.to_thread(self._last_beat, role) >= child.started
         url = f"{self._urls[role]}/health" if role != "proxy" else f"{self.url}/healthz"
         if role == "proxy" and "engine" in self.roles:
             url = f"{self.url}/readyz"
@@ -307,35 +307,43 @@ class Supervisor:
         except httpx.HTTPError:
             return False
 
-    def _beats(self, role: str, started: float) -> bool:
-        """True if the process has beaten since it was started. Under torchrun its number is not that of our child."""
+    def _last_beat(self, role: str) -> float:
+        """Time of the last heartbeat, 0 before the first. Under torchrun its process is not our child."""
         with contextlib.closing(Journal(self.settings.serve.journal_path)) as journal:
             process = journal.processes().get(role)
-            return process is not None and process.time >= started
+            return process.time if process is not None else 0.0
 
     async def _watch(self) -> None:
-        """End processes that hang. SGLang has its own watch, and takes minutes to compile."""
-        async with httpx.AsyncClient(timeout=LOOK_SECONDS) as client:
-            answers: dict[str, Answers] = {}
-            if "proxy" in self.roles:
-                answers["proxy"] = partial(_replies, client, f"{self.url}/healthz")
-            if "engine" in self.roles and not self.placement.servers:
-                answers["engine"] = partial(_replies, client, f"{self._urls['engine']}/health")
-            if "learner" in self.roles:
-                answers["learner"] = self._learner_beats
-            liveness = Liveness({child.name: child for child in self.children}, answers)
+        """End processes that hang."""
+        async with _client(LOOK_SECONDS) as client:
+            liveness = Liveness({child.name: child for child in self.children}, self._questions(client))
             async for _ in _ticks(LOOK_SECONDS):
                 await liveness.look()
 
+    def _questions(self, client: httpx.AsyncClient) -> dict[str, Answers]:
+        """Questions that tell whether a process hangs. SGLang has its own watch, and takes minutes to compile."""
+        sglang = {server.role for server in self.placement.judges}
+        urls = {role: f"{self._urls[role]}/health" for role in self._engines if role not in sglang}
+        if backends.is_sglang(self.settings):
+            urls.pop("engine", None)
+        if "proxy" in self.roles:
+            urls["proxy"] = f"{self.url}/healthz"
+        answers: dict[str, Answers] = {role: partial(_replies, client, url) for role, url in urls.items()}
+        return answers | ({"learner": self._learner_beats} if "learner" in self.roles else {})
+
     async def _learner_beats(self) -> bool | None:
-        """True if the learner has beaten since the last call; None while nothing can be written into the journal."""
+        """True if the learner has beaten since the last call and its start; None while the journal takes no heartbeat
+        of ours either.
+        """
+        started = next(child.started for child in self.children if child.name == "learner")
         try:
-            with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
-                row = (await asyncio.to_thread(journal.processes)).get("learner")
+            found = await asyncio.to_thread(self._last_beat, "learner")
         except JournalError:
             return None
-        before, self._learner_beat = self._learner_beat, row.time if row is not None else 0.0
-        return None if self._silent else self._learner_beat != before
+        before, self._learner_beat = self._learner_beat, (started, found)
+        if time.monotonic() - self._written > LOOK_SECONDS:
+            return None
+        return before[0] == started and before[1] != found
 
     def _publish_cards(self) -> None:
         """Write the addresses of this service for the other commands; readable by its owner only, for the key."""
@@ -353,16 +361,18 @@ class Supervisor:
     async def _heartbeats(self) -> None:
         """Write the state of the processes into the journal, for `status`."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
+        silent = False
         with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
             async for _ in _ticks(HEARTBEAT_SECONDS):
                 status = {"processes": {child.name: child.state() for child in self.children}}
                 try:
                     await asyncio.to_thread(journal.heartbeat, name, os.getpid(), status)
-                    self._silent = False
+                    self._written = time.monotonic()
+                    silent = False
                 except JournalError as error:
-                    if not self._silent:
+                    if not silent:
                         self._say(f"supervisor: {error}")
-                    self._silent = True
+                    silent = True
 
 
 def quiet(settings: Settings) -> dict[str, str]:
@@ -377,6 +387,15 @@ def quiet(settings: Settings) -> dict[str, str]:
     if Path(settings.engine.model_folder).is_dir() and Path(settings.engine.tokenizer_path).is_dir():
         variables["HF_HUB_OFFLINE"] = "1"
     return variables
+
+
+def _client(seconds: float) -> httpx.AsyncClient:
+    """For questions to our own processes: past any proxy of the environment, each on a connection of its own, since a
+    server may close an idle one at the moment of the next question.
+    """
+    return httpx.AsyncClient(
+        timeout=seconds, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0, max_connections=None)
+    )
 
 
 async def _replies(client: httpx.AsyncClient, url: str) -> bool:

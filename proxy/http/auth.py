@@ -11,7 +11,7 @@ from openclaw_rl.shared.process import is_loopback
 
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 
-_SIGNALS = ("/feedback", "/outcome", "/session-done", "/session-start")
+_SIGNALS = ("/feedback", "/outcome", "/session-done")
 
 
 class Admission:

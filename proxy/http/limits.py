@@ -101,7 +101,7 @@ class ConcurrencyLimit:
 
 
 class KeyLimits:
-    """One limit for each API key. A key is known by its index in the settings, and never shown."""
+    """One limit for each API key. A key is known by its index (`Admission`), and never shown."""
 
     def __init__(self, places: int) -> None:
         self._limits = defaultdict[int, ConcurrencyLimit](lambda: ConcurrencyLimit(places, per_key=True))
@@ -116,5 +116,5 @@ class KeyLimits:
         return sum(limit.waiting for limit in self._limits.values())
 
     def figures(self) -> list[LimitFigures]:
-        """The state of every key that was used, in the order of the settings."""
+        """The state of every key that was used, in the order of their indexes."""
         return [limit.figures() for _, limit in sorted(self._limits.items())]

@@ -63,6 +63,11 @@ class GpuSettings(Group):
     """No setting: how full weights reach SGLang."""
 
     @property
+    def sglang_options(self) -> list[str]:
+        """The names of the options in `sglang_args`, without their values: `--config` of `--config=FILE`."""
+        return [word.partition("=")[0] for word in shlex.split(self.sglang_args) if word.startswith("--")]
+
+    @property
     def quantization(self) -> str:
         """The quantization that SGLang serves the policy in by its arguments; "" for the model's own."""
         words = shlex.split(self.sglang_args.replace("--quantization=", "--quantization "))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from openclaw_rl.shared.engine.http_client import without_secret
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gpus import GIB, Gpu, find_gpus, found
 from openclaw_rl.shared.placement import MemoryPart, Placement, Server, ServerRole, inherited_placement
@@ -137,7 +138,7 @@ class _Planner:
         if self._torchrun is not None and self._torchrun.node:
             return "torchrun's first machine serves, and this is another"
         if role == "serve":
-            return f"the engine is at {settings.engine.url}" if settings.engine.url else ""
+            return f"the engine is at {without_secret(settings.engine.url)}" if settings.engine.url else ""
         return (
             ""
             if self._servers["judge"]

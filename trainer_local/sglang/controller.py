@@ -281,6 +281,8 @@ async def run(flags: argparse.Namespace) -> int:
             running.cancel()
             await asyncio.gather(running, stopping, return_exceptions=True)
             await owner.close()
+            if plan.key_file:
+                Path(plan.key_file).unlink(missing_ok=True)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -68,8 +68,8 @@ def command(settings: Settings, servers: Sequence[Server] = ()) -> list[str]:
     servers = servers or current_placement(settings).servers
     gpus = serving(servers)
     card = card_path(settings.serve.data / "run", engine_address(settings))
-    given = shlex.split(settings.gpu.sglang_args)
-    if any(word.partition("=")[0] == "--api-key" for word in given):
+    given = settings.gpu.sglang_options
+    if "--api-key" in given:
         raise ConfigError("sglang_args has --api-key: leave it out, serve gives SGLang a key of its own")
     started = program(settings)
     sees_files = not is_container(started) and "--config" not in given

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from openclaw_rl.cli.main import app
 from openclaw_rl.shared.checkpoints import SERVED, seal
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.journal.journal import Operations
 from openclaw_rl.shared.records import PolicyVersion, Turn
 from tests.shared.journal_records import agent_turns, judged, make_turn, sample_of, thumb, user_reply
 
@@ -102,6 +104,26 @@ def test_the_folder_of_a_step_in_progress_is_no_fault(data: Path) -> None:
     (data / "checkpoints" / "2").mkdir()
     (data / "checkpoints" / ".3.tmp").mkdir()
     assert faults(data) == []
+
+
+class Busy(Journal):
+    """A journal into which the learner commits a version after each look at the versions."""
+
+    def run(self, operation: Any, /, *arguments: Any, **named: Any) -> Any:
+        found = super().run(operation, *arguments, **named)
+        if operation in (Operations.__dict__["versions"], Operations.__dict__["next_version_number"]):
+            number = super().run(Operations.__dict__["next_version_number"])
+            folder = Path(self.path).parent / "checkpoints" / str(number)
+            folder.mkdir()
+            version = PolicyVersion(number=number, parent=1, state="candidate", checkpoint=str(folder))
+            super().run(Operations.__dict__["commit_version"], version)
+        return found
+
+
+def test_a_version_that_is_committed_during_the_check_is_no_fault(data: Path) -> None:
+    with closing(Busy(data / "journal.db")) as journal:
+        assert quick_faults(journal, data / "checkpoints") == []
+        assert len(journal.versions()) == 4
 
 
 def test_the_exit_code_and_the_json_say_that_something_is_wrong(data: Path) -> None:

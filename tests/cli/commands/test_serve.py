@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import pytest
 
 from openclaw_rl.cli.commands.serve import other_policies
 from openclaw_rl.shared.files import read_json
+from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, SMOLLM2
 from openclaw_rl.shared.settings.settings import Settings
 from tests.processes import HTTP, ROOT, Engine
@@ -210,6 +212,15 @@ def test_an_unknown_backend_is_refused_before_anything_is_made(tmp_path: Path) -
     assert answer.returncode == 2
     assert "choose one of: embedded" in answer.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_the_data_folder_is_checked_once_the_service_is_there(tmp_path: Path, engine_server: Engine) -> None:
+    with closing(Journal(tmp_path / "data" / "journal.db")) as journal:
+        journal.commit_version(PolicyVersion(number=0, parent=None, state="retired", checkpoint=""))
+    with serving(tmp_path / "data", *of(engine_server)) as served:
+        until(lambda: "check: 1 versions are there and none is live" in served.text(), what="the check")
+        assert served.text().index("Ctrl-C") < served.text().index("check: ")
+        assert served.answers()
 
 
 def test_other_addresses_need_a_key(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.cli.service import liveness
 from openclaw_rl.cli.service.liveness import MISSED, MISSED_BY_LEARNER, Answers, Liveness
 from tests.cli.service.test_child import FOREVER, Kept, running, until
 
@@ -65,6 +66,17 @@ async def test_a_late_answer_begins_the_count_again() -> None:
 
 async def test_an_answer_that_cannot_be_known_counts_for_nothing() -> None:
     assert await looks(watch("learner", Process(), [True, None]), 2 * MISSED_BY_LEARNER) == 0
+
+
+@pytest.mark.parametrize("state", ["D", "t"])
+async def test_a_process_that_the_disk_or_a_debugger_holds_is_left_alone(
+    state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "process_state", lambda pid: state)
+    watched = watch("engine", Process(), [True, False])
+    assert await looks(watched, 3 * MISSED) == 0
+    monkeypatch.setattr(liveness, "process_state", lambda pid: "S")
+    assert await looks(watched, MISSED) == 1
 
 
 async def test_a_start_in_between_begins_the_count_again() -> None:

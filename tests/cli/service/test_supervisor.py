@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
+from openclaw_rl.cli.service.liveness import LOOK_SECONDS
 from openclaw_rl.cli.service.plan import ServicePlan
-from openclaw_rl.cli.service.supervisor import Supervisor
+from openclaw_rl.cli.service.supervisor import Supervisor, _client, _replies
 from openclaw_rl.shared.checkpoints import META, SERVED, seal
 from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from tests.processes import Engine
 
 
 @pytest.fixture
@@ -101,3 +105,56 @@ async def test_a_secret_in_the_url_of_another_engine_is_not_shown(
 ) -> None:
     _, said = supervise("engine", "proxy", engine_url="http://bearer:hidden@127.0.0.1:9")
     assert any("http://127.0.0.1:9" in line for line in said) and "hidden" not in " ".join(said)
+
+
+Supervise = Callable[..., tuple[Supervisor, list[str]]]
+
+
+async def test_every_engine_of_ours_is_asked_whether_it_hangs_and_no_sglang(supervise: Supervise) -> None:
+    async with httpx.AsyncClient() as client:
+        judging, _ = supervise("proxy", "engine", "learner", judge=f"engine:{EMBEDDED_POLICY}")
+        assert set(judging._questions(client)) == {"proxy", "engine", "judge", "learner"}
+
+
+async def test_an_sglang_that_finds_its_own_gpus_is_not_asked(supervise: Supervise) -> None:
+    program = {"backend": "megatron", "sglang_command": "run {args}", "device": "cpu", "train": False}
+    supervisor, _ = supervise("proxy", "engine", **program)
+    assert not supervisor.placement.servers
+    async with httpx.AsyncClient() as client:
+        assert set(supervisor._questions(client)) == {"proxy"}
+
+
+async def test_a_learner_that_is_loading_has_not_answered_by_what_an_earlier_one_wrote(
+    tmp_path: Path, supervise: Supervise
+) -> None:
+    supervisor, _ = supervise("learner", engine_url="http://127.0.0.1:9")
+    (child,) = supervisor.children
+    supervisor._written = time.monotonic()
+    with closing(Journal(tmp_path / "data" / "journal.db")) as journal:
+        journal.heartbeat("learner", 1, {})
+        child.started = 1.0
+        assert [await supervisor._learner_beats() for _ in range(2)] == [False, False]
+        journal.heartbeat("learner", 2, {})
+        assert [await supervisor._learner_beats() for _ in range(2)] == [True, False]
+        journal.heartbeat("learner", 2, {})
+        child.started = 2.0
+        assert [await supervisor._learner_beats() for _ in range(2)] == [False, False]
+
+
+async def test_a_learner_is_not_judged_while_our_own_heartbeat_waits(tmp_path: Path, supervise: Supervise) -> None:
+    supervisor, _ = supervise("learner", engine_url="http://127.0.0.1:9")
+    supervisor._written = time.monotonic()
+    with closing(Journal(tmp_path / "data" / "journal.db")):
+        assert await supervisor._learner_beats() is False
+        supervisor._written -= 2 * LOOK_SECONDS
+        assert await supervisor._learner_beats() is None
+
+
+async def test_our_own_processes_are_asked_past_a_proxy_of_the_environment(
+    engine_server: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with _client(5.0) as client:
+        assert await _replies(client, f"{engine_server.url}/health")

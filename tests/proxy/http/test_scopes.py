@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -79,6 +81,27 @@ def test_a_damaged_file_admits_no_key_and_says_so(tmp_path: Path) -> None:
     assert KeyFile(tmp_path).find(key) is None
     with pytest.raises(ConfigError, match=r"keys\.json cannot be read"):
         file.listed()
+
+
+def test_keys_count_again_once_their_file_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    key = KeyFile(tmp_path).create("one", ["chat"])
+    seen = KeyFile(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", full)
+        assert seen.find(key) is None
+    assert seen.find(key) is not None
+
+
+def test_no_change_is_lost_when_several_are_made_at_once(tmp_path: Path) -> None:
+    names = [f"key {number}" for number in range(24)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: KeyFile(tmp_path).create(name, ["chat"]), names))
+    listed = KeyFile(tmp_path).listed()
+    assert sorted(key.name for key in listed) == sorted(names)
+    assert [key.number for key in listed] == list(range(1, len(names) + 1))
 
 
 @pytest.mark.parametrize("scope", SCOPES)

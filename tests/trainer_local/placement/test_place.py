@@ -211,6 +211,12 @@ def test_gpus_without_work_are_noted() -> None:
     assert placed("2x24", judge_gpus="0").notes == ()
 
 
+def test_a_note_on_an_engine_elsewhere_does_not_show_its_secret() -> None:
+    found = placed("2x24", engine_url="http://bearer:hidden@elsewhere:30001", rollout_gpus="1")
+    shown = " ".join(found.notes)
+    assert "the engine is at http://elsewhere:30001" in shown and "hidden" not in shown
+
+
 def test_under_torchrun_each_machine_has_its_share() -> None:
     elsewhere = {"engine_url": "http://first:30001"}
     first = placed("8x80", TORCHRUN, **elsewhere, tensor_parallel=4)

@@ -114,6 +114,8 @@ def test_a_fake_server_and_its_router_get_the_services_key_and_no_line_of_the_lo
         for server in started:
             assert server is router or ("s3cret" not in server["line"] and server["--config"] == str(key_file))
         assert json.loads(key_file.read_text()) == {"api-key": "s3cret"} and key_file.stat().st_mode & 0o077 == 0
+        keeper.process.send_signal(signal.SIGTERM)
+        assert keeper.process.wait(60) == 0 and not key_file.exists()
     with kept(tmp_path / "container", [[]], **{SECRET: "s3cret"}) as keeper:
         assert keeper.started(1)[0]["--api-key"] == "s3cret"
     shown = "".join(capfd.readouterr())

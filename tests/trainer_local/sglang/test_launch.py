@@ -147,6 +147,29 @@ def test_further_arguments_come_last() -> None:
     assert line[-4:] == ["--mem-fraction-static", "0.7", "--foo", "a b"]
 
 
+def test_the_key_goes_by_a_file_unless_a_person_has_one_for_sglang() -> None:
+    assert planned(command(settings())).key_file.endswith(".yaml")
+    for given in ("--config own.yaml", "--config=own.yaml"):
+        assert not planned(command(settings(sglang_args=given))).key_file
+    for given in ("--api-key mine", "--api-key=mine"):
+        with pytest.raises(ConfigError, match="sglang_args has --api-key"):
+            command(settings(sglang_args=given))
+
+
+@pytest.mark.parametrize(
+    ("given", "takes"),
+    [
+        ("--tokenizer-worker-num 4", False),
+        ("--tokenizer-worker-num=4", False),
+        ("--served-model-name not--tokenizer-worker-num", True),
+        ("", True),
+    ],
+)
+def test_sglang_takes_no_key_with_several_tokenizer_workers(given: str, takes: bool) -> None:
+    assert backends.takes_key(settings(sglang_args=given)) is takes
+    assert backends.takes_key(settings(sglang_args=given, backend="embedded"))
+
+
 def test_servers_share_the_gpus_that_serve() -> None:
     def groups(**changes: Any) -> list[list[str]]:
         return serving(current_placement(settings(**changes)).servers)
