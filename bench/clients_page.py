@@ -28,7 +28,7 @@ def measured_strangers() -> str:
     found = result(STRANGERS)
     if found is None:
         return _NOTHING.format(command="python -m bench.strangers", name=STRANGERS)
-    return _RUN.format(**found) + table(strangers.COLUMNS, strangers.rows(found))
+    return _RUN.format(**found) + table(strangers.columns(found), strangers.rows(found))
 
 
 SECTIONS = (Section("clients.md", "clients", measured_clients), Section("clients.md", "strangers", measured_strangers))

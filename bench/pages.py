@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from openclaw_rl.evaluation.statistics import Interval
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
+MET, MISSED = "met", "missed"
+"""Whether a result reaches a goal."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def interval_text(value: Sequence[Any] | None) -> str:
+    """A mean and its interval, of `statistics.spread`."""
+    return "–" if value is None else str(Interval(*value)).replace(" ", "")
+
+
+def met(reached: bool | None) -> str:
+    """The word for a goal that is `reached`; `None` if that was not measured."""
+    return "not measured" if reached is None else MET if reached else MISSED

@@ -7,7 +7,8 @@ rule may be written with sight of them: only totals are reported. Requests are m
 exactly the words that a person typed are kept as theirs. A tool result is right if the rules' score says that the call
 failed or worked; where a result does not tell, any score is wrong.
 
-Each request is classified by itself. A service also knows the conversation that it may belong to.
+Each request is classified by itself. A service also knows the conversation that it may belong to. `--save` keeps the
+figures of other versions of the rules that FILE has, under `earlier`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from openclaw_rl.shared.records import NextState, ToolResult
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "strangers"
 Case = Mapping[str, Any]
-COLUMNS = ("cases", "class", "right", "wrong: read as")
+KINDS = ("requests", "speech", "tool_results")
 CALL = "call_1"
 VERDICTS = {-1.0: "failed", 1.0: "ok"}
 RESULT_CLASSES = ("failed", "ok", "unknown")
@@ -40,7 +41,8 @@ RESULT_CLASSES = ("failed", "ok", "unknown")
 def measure(options: argparse.Namespace) -> None:
     """Read every case. Raises `ConfigError` where there are none."""
     result = asyncio.run(_measure(options.folder))
-    report(options, "Programs that the rules were not written for", COLUMNS, rows(result), result)
+    result["earlier"] = earlier(options.save, result["rules"])
+    report(options, "Programs that the rules were not written for", columns(result), rows(result), result)
 
 
 async def _measure(folder: Path) -> dict[str, Any]:
@@ -55,6 +57,15 @@ async def _measure(folder: Path) -> dict[str, Any]:
     for case in cases(folder / "tool_results.jsonl"):
         count(results, case["truth"], await read_result(case))
     return {"rules": VERSION, "requests": requests, "speech": speech, "tool_results": results}
+
+
+def earlier(saved: Path | None, rules: str) -> dict[str, Any]:
+    """The figures of other rules than these that a saved result has, by their version."""
+    if saved is None or not saved.is_file():
+        return {}
+    found = json.loads(saved.read_text("utf-8"))
+    every = {**found.get("earlier", {}), found["rules"]: {kind: found[kind] for kind in KINDS}}
+    return {version: figures for version, figures in every.items() if version != rules}
 
 
 def cases(path: Path) -> Iterator[Case]:
@@ -139,20 +150,25 @@ def is_right(truth: str, read: str) -> bool:
     return read == "right" or read == truth or (truth == "sub-agent" and read == "side")
 
 
-def totals(read_as: Mapping[str, int], truth: str) -> tuple[int, int]:
-    """The number of cases of a class that were read rightly, and of all."""
-    return sum(number for read, number in read_as.items() if is_right(truth, read)), sum(read_as.values())
+def share(read_as: Mapping[str, int], truth: str) -> str:
+    """The cases of a class that were read rightly, of all."""
+    right, number = sum(times for read, times in read_as.items() if is_right(truth, read)), sum(read_as.values())
+    return f"{right}/{number}" + (f" ({100 * right / number:.0f} %)" if number else "")
+
+
+def columns(result: Mapping[str, Any]) -> list[str]:
+    """The columns of the table of a result."""
+    return ["cases", "class", *(f"right, {rules}" for rules in (*result["earlier"], result["rules"])), "wrong: read as"]
 
 
 def rows(result: Mapping[str, Any]) -> list[list[str]]:
-    """The table of a result, under `COLUMNS`."""
+    """The rows of the table of a result, under `columns`."""
     found = []
-    for kind in ("requests", "speech", "tool_results"):
+    for kind in KINDS:
         for truth, read_as in result[kind].items():
-            right, number = totals(read_as, truth)
+            shares = [share(figures[kind][truth], truth) for figures in (*result["earlier"].values(), result)]
             wrong = [f"{read} {times}" for read, times in sorted(read_as.items()) if not is_right(truth, read)]
-            share = f"{right}/{number}" + (f" ({100 * right / number:.0f} %)" if number else "")
-            found.append([kind.replace("_", " "), truth, share, ", ".join(wrong) or "–"])
+            found.append([kind.replace("_", " "), truth, *shares, ", ".join(wrong) or "–"])
     return found
 
 

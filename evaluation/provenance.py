@@ -41,11 +41,23 @@ def save(path: Path, command: str, result: Any) -> None:
     )
 
 
+NOT_SAVED = ("--save", "--keep", "--data", "--key")
+"""Options that change no figure and name this machine's folders, or hold a secret."""
+
+
 def typed(program: str) -> str:
-    """The running program with its arguments, less where the result is written."""
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--save")]
-    if "--save" in sys.argv:
-        arguments.remove(sys.argv[sys.argv.index("--save") + 1])
+    """The running program with its arguments, as they can be published: without `NOT_SAVED`, and a file or folder
+    outside the working directory by its name alone.
+    """
+    arguments: list[str] = []
+    given = iter(sys.argv[1:])
+    for argument in given:
+        option, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", argument)
+        if option in NOT_SAVED:
+            if not equals:
+                next(given, None)
+            continue
+        arguments.append(f"{option}{equals}{Path(value).name if os.path.isabs(value) else value}")
     return " ".join([program, *arguments])
 
 

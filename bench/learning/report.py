@@ -10,8 +10,9 @@ from typing import Any
 
 from bench.learning.cell import PROBED, TOGETHER, Result
 from bench.learning.plan import ARMS
+from bench.pages import interval_text
 from openclaw_rl.evaluation import charts
-from openclaw_rl.evaluation.statistics import Interval, spread
+from openclaw_rl.evaluation.statistics import spread
 
 GOAL = 0.8
 STYLES = ("-", "--", ":", "-.")
@@ -140,7 +141,7 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
             for name in MEASURES:
                 line += [_stop(entry, at, name, stops) for at in SHOWN]
             last = entry[str(stops[-1])] if stops else {}
-            line += [text(last.get("kl")), f"{last['escape']:.2f}" if last else "–"]
+            line += [interval_text(last.get("kl")), f"{last['escape']:.2f}" if last else "–"]
             lines.append([*line, f"{entry['versions_per_256'][0]:.0f}"])
     return lines
 
@@ -150,20 +151,15 @@ def _stop(entry: Mapping[str, Any], at: int, name: str, stops: Sequence[int]) ->
     stop = entry.get(str(at)) or (entry[str(last)] if SHOWN[0] < last < at == SHOWN[-1] else None)
     if stop is None:
         return "–"
-    found = text(stop[name])
+    found = interval_text(stop[name])
     difference = stop.get(f"{name}_difference")
     number = "" if str(at) in entry else f" @{last}"
     return f"{found}{number}" if difference is None else f"{found}{number} ({signed(difference)})"
 
 
-def text(value: Sequence[Any] | None) -> str:
-    """A mean and its interval."""
-    return "–" if value is None else str(Interval(*value)).replace(" ", "")
-
-
 def signed(value: Sequence[Any]) -> str:
     """A difference and its interval."""
-    return ("" if value[0] < 0 else "+") + text(value)
+    return ("" if value[0] < 0 else "+") + interval_text(value)
 
 
 def draw(path: Path, results: Sequence[Result], title: str) -> None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bench.pages import Section, result, table
+from bench.pages import MISSED, Section, interval_text, result, table
 from bench.real_model import report
 from bench.real_model.cell import PUBLISHED, STOPS
-from openclaw_rl.evaluation.statistics import Interval
 
 _HEAD = """
 ## Measured on a real model
@@ -67,7 +66,7 @@ def measured() -> str:
         parts.append(_PUBLISHED.format(names=" and ".join(f"`{name}`" for name in fewer)))
     goals = report.goals(found["arms"])
     if goals:
-        missed = sum(row[-1] == "missed" for row in goals)
+        missed = sum(row[-1] == MISSED for row in goals)
         parts += [_GOALS.format(missed=missed, all=len(goals)), table(("person", "goal", "found", ""), goals)]
     tiny = result("learning.json")
     if tiny is not None:
@@ -82,13 +81,9 @@ def _rows(model: str, trained: Mapping[str, Any], control: Mapping[str, Any], ke
     last = str(STOPS[-1])
     for person, entry in trained.items():
         points = [entry.get("before" if not at and "before" in entry else str(at)) for at in STOPS]
-        styles = [_text(point["style"]) if point else "–" for point in points]
-        both = [_text(one[last][kept]) if last in one else "–" for one in (entry, control.get(person, {}))]
+        styles = [interval_text(point["style"]) if point else "–" for point in points]
+        both = [interval_text(one[last][kept]) if last in one else "–" for one in (entry, control.get(person, {}))]
         yield [model, f"`{person}`", *styles, f"{both[0]} ({both[1]})"]
-
-
-def _text(value: Any) -> str:
-    return str(Interval(*value)).replace(" ", "")
 
 
 SECTION = Section("methods.md", "real-model", measured)

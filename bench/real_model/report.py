@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.pages import interval_text, met
 from bench.real_model.cell import STOPS, RealModelResult
 from openclaw_rl.evaluation import charts
-from openclaw_rl.evaluation.statistics import Interval, spread
+from openclaw_rl.evaluation.statistics import spread
 
 MEASURES = ("style", "knowledge", "degenerate", "likelihood")
 COLUMNS = (
@@ -99,10 +100,10 @@ def goals(found: Mapping[str, Any]) -> list[list[str]]:
         broken = entry[last]["degenerate"][0] - control[last]["degenerate"][0]
         lost = control[last]["knowledge"][0] - entry[last]["knowledge"][0]
         lines += [
-            [person, f"style ≥ {WANTED_STYLE} @{middle}", _text(style), _met(style[0] >= WANTED_STYLE)],
-            [person, f"degenerate answers, more than the control @{last}", f"{broken:.2f}", _met(broken <= 0)],
-            [person, f"control within {STILL} of its start", f"{moved:.2f}", _met(moved <= STILL)],
-            [person, f"knowledge lost ≤ {KEPT} @{last}, next to the control", f"{lost:.2f}", _met(lost <= KEPT)],
+            [person, f"style ≥ {WANTED_STYLE} @{middle}", interval_text(style), met(style[0] >= WANTED_STYLE)],
+            [person, f"degenerate answers, more than the control @{last}", f"{broken:.2f}", met(broken <= 0)],
+            [person, f"control within {STILL} of its start", f"{moved:.2f}", met(moved <= STILL)],
+            [person, f"knowledge lost ≤ {KEPT} @{last}, next to the control", f"{lost:.2f}", met(lost <= KEPT)],
         ]
     return lines
 
@@ -111,10 +112,6 @@ def with_fewer_cells(found: Mapping[str, Any], names: Sequence[str]) -> list[str
     """Arms of `names` that ran with fewer people or seeds than `trained`."""
     cells = {arm: sum(len(entry["known"]) for entry in people.values()) for arm, people in found.items()}
     return [name for name in names if 0 < cells.get(name, 0) < cells.get("trained", 0)]
-
-
-def _met(met: bool) -> str:
-    return "met" if met else "missed"
 
 
 def mixed_code(results: Sequence[RealModelResult]) -> list[str]:
@@ -131,8 +128,8 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
             stops = [entry.get(str(at)) for at in STOPS]
             last = [stop for stop in stops if stop][-1]
             versions = ", ".join(str(sum(count.values())) for count in entry["versions"])
-            styles = [_text(stop["style"]) if stop else "–" for stop in stops]
-            others = [_text(last[name]) for name in ("knowledge", "degenerate", "likelihood")]
+            styles = [interval_text(stop["style"]) if stop else "–" for stop in stops]
+            others = [interval_text(last[name]) for name in ("knowledge", "degenerate", "likelihood")]
             lines.append([arm, person, *styles, *others, versions, f"{entry['cpu_seconds'][0]:.0f}"])
     return lines
 
@@ -162,7 +159,3 @@ def draw(path: Path, results: Sequence[RealModelResult], title: str) -> None:
     figure.legend(handles, labels, loc="outside right center", frameon=False)
     figure.suptitle(title)
     charts.write_picture(figure, path)
-
-
-def _text(value: Sequence[Any]) -> str:
-    return str(Interval(*value)).replace(" ", "")

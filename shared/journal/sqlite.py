@@ -24,6 +24,8 @@ from openclaw_rl.shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
 """Seconds that a writer waits for the writers of other processes before it fails."""
+SYNCHRONOUS = "FULL"
+"""SQLite's `synchronous`. Only tests lower it: they end processes, never the machine."""
 
 _OPENING = threading.Lock()
 _RECENT_BYTES = 8 << 20
@@ -185,7 +187,7 @@ class Database:
             connection.recent = self._recent
             self._connections.add(connection)
         for pragma in (
-            "synchronous = FULL",
+            f"synchronous = {SYNCHRONOUS}",
             "foreign_keys = ON",
             "secure_delete = ON",
             "temp_store = MEMORY",

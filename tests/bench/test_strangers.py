@@ -83,6 +83,24 @@ def test_cases_are_counted_by_class(folder: Path, capsys: pytest.CaptureFixture[
     assert "beans" not in saved.read_text() and "squeaks" not in saved.read_text()
 
 
+def test_figures_of_earlier_rules_stay_in_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = folder / "saved.json"
+    options = argparse.Namespace(folder=folder, json=True, save=saved)
+    strangers.measure(options)
+    strangers.measure(options)
+    first = json.loads(saved.read_text())
+    assert first["earlier"] == {}
+    saved.write_text(json.dumps({**first, "rules": "rules-v1", "requests": {**first["requests"], "main": {"side": 1}}}))
+    strangers.measure(options)
+    found = json.loads(saved.read_text())
+    assert list(found["earlier"]) == ["rules-v1"] and found["rules"] == first["rules"]
+    assert strangers.columns(found)[2:4] == ["right, rules-v1", f"right, {first['rules']}"]
+    assert strangers.rows(found)[0] == ["requests", "main", "0/1 (0 %)", "1/1 (100 %)", "–"]
+    saved.write_text(json.dumps({**found, "rules": "rules-v2"}))
+    strangers.measure(options)
+    assert list(json.loads(saved.read_text())["earlier"]) == ["rules-v1", "rules-v2"]
+
+
 @pytest.mark.parametrize(
     ("typed", "read", "verdict"),
     [

@@ -225,7 +225,7 @@ def test_answers_were_under_way_whenever_a_version_was_published(run: Run) -> No
     turns = run.turns
     for version in run.versions[1:]:
         assert any(one.timings.arrived < version.time < one.timings.finished for one in turns), version.number
-    assert len({span.version for turn in turns for span in turn.versions}) >= VERSIONS
+    assert len({span.version for turn in turns for span in turn.versions}) >= len(run.versions) - 1
 
 
 def test_every_span_has_the_logprobs_of_its_version_and_of_no_other(run: Run) -> None:

@@ -44,6 +44,8 @@ def test_every_method_is_compared_by_name_with_each_person_at_its_own_rate() -> 
     arms = {one.arm for one in found}
     assert arms >= {"rehearse-searched", "placebo", "placebo-baseline", *METHODS} - {"rehearse"}
     assert {one.settings["learning_rate"] for one in found if one.persona == "teacher"} == {3e-3}
+    slow = {one.persona: one.settings["learning_rate"] for one in found if one.arm == "placebo-slow"}
+    assert slow == {"student": 0.25e-3}, "a quarter, for the student alone"
     assert cells("compared", rates={}) == [], "no rate, no cell"
 
 

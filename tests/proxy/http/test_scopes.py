@@ -100,7 +100,7 @@ def test_a_key_does_what_its_scope_says_and_no_more(tmp_path: Path, scope: KeySc
             with pytest.raises(Forbidden, match=rf"has no scope {wanted}, which .* \(it has {scope}\)"):
                 admission.admit(bearer(key), method, path)
     with pytest.raises(Unauthorized):
-        admission.admit(bearer("clawrl-nobody"), "GET", "/rl/status")
+        admission.admit(bearer("clawrl-unknown"), "GET", "/rl/status")
 
 
 def test_a_running_proxy_follows_the_file(start_proxy: Callable[..., Proxy]) -> None:

@@ -17,6 +17,7 @@ from tests.shared.journal_records import agent_turns, make_turn
 def _flip(path: Path, table: str, column: str, row: int, place: int) -> None:
     """Change one bit of a stored value, below SQLite's own checks."""
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA synchronous = OFF")
         key = "turn" if table == "contents" else "id"
         kind, body = file.execute(
             f"SELECT typeof({column}), CAST({column} AS BLOB) FROM {table} WHERE {key} = ?", (row,)

@@ -50,6 +50,15 @@ def test_every_acknowledged_turn_survives_kill_9(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_a_commit_waits_for_the_disk_in_every_process_but_that_of_the_tests(tmp_path: Path) -> None:
+    program = (
+        "import sys; from openclaw_rl.shared.journal.sqlite import Database\n"
+        "with Database(sys.argv[1]).reading() as connection: print(connection.value('PRAGMA synchronous'))"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "journal.db")]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip() == "2"
+
+
 def test_processes_write_at_the_same_time(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     processes = [child(path, session_id, "60") for session_id in ("one", "two")]
