@@ -253,7 +253,7 @@ def helps_tool(system: str, last: str) -> bool:
 @reads_text()
 def asks_commit_message(system: str) -> bool:
     """A commit message for a change is wanted."""
-    return mentions(system[:1500], ("commit message")) and bool(_COMMIT.search(system[:1500]))
+    return mentions(system[:1500], ("commit message",)) and bool(_COMMIT.search(system[:1500]))
 
 
 @reads_text()
