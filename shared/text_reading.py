@@ -4,7 +4,8 @@ any length is a request that must not hold up the others. `tests/test_text_time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -22,3 +23,17 @@ def reads_text(call: Callable[[Any, str], object] | None = None) -> Callable[[_F
         return function
 
     return register
+
+
+def any_of(*alternatives: str) -> re.Pattern[str]:
+    """A pattern of alternatives in any case, `^` and `$` at every line."""
+    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
+
+
+def mentions(text: str, words: Iterable[str]) -> bool:
+    """Look for any of these words in lower case: a quick test before the patterns."""
+    lowered = text.lower()
+    for word in words:  # noqa: SIM110 - a generator takes twice as long, and every request tests a dozen times
+        if word in lowered:
+            return True
+    return False

@@ -10,13 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, reads_text
 
 _SHORT_LINES, _SHORT = 6, 500
-
-
-def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
 
 
 _EMPTY = re.compile(
@@ -38,7 +34,7 @@ _EMPTY = re.compile(
     r"[^\n]{0,120})?[\W_]*",
     re.IGNORECASE,
 )
-_DEFERRED = _any(
+_DEFERRED = any_of(
     r"\b(?:still|currently|now) (?:running|processing|pending|in progress|executing|working|queued|being \w+)\b",
     r"\b(?:running|started|launched|moved|executing|continues?|sent|placed)\b[^\n.]{0,40}\b(?:in"
     r"|to) (?:the )?background\b",
@@ -76,13 +72,13 @@ _NO_HIT = re.compile(
     r"(?! (?:with|had|have|has) errors?)[^\n]{0,80}\.?[\W_]*",
     re.IGNORECASE,
 )
-_PART = _any(
+_PART = any_of(
     r"\bpartial(?:ly)? (?:success\w*|complet\w+|applied|done|results?|updated|processed)\b",
     r"\b(?P<some>\d{1,6}) (?:of|out of|/) (?P<all>\d{1,6})\b[^\n.]{0,40}\b(?:succeeded|completed|were|was|done"
     r"|processed|synced|sent"
     r"|updated|applied|saved|uploaded|imported|skipped)\b",
 )
-_ASIDE = _any(
+_ASIDE = any_of(
     r"\A\W*(?:your |the )?thoughts? (?:(?:has|have|was|were) )?(?:been )?(?:logged|recorded|noted|saved)\b",
     r"\A\W*(?:waited|slept|paused|sleeping)(?: for)? \d|\bthe user (?:did(?: not|n['’]t)|has(?: not"
     r"|n['’]t)) (?:yet )?(?:answer|respon"

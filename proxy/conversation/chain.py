@@ -38,9 +38,9 @@ BETWEEN = "\n\n"
 _OPENINGS = {role: hashlib.blake2b(role.encode(), digest_size=16) for role in ("assistant", "user")}
 _NO_OTHERS = hashlib.blake2b(digest_size=16).digest()
 
-LONG = 64
+LONG = 16
 """Messages from which on a history is worth keeping."""
-GROWN = 16
+GROWN = 8
 """Messages that have to be new for a longer beginning to be kept."""
 LEFT = 8
 """Messages that are not kept at the end: a client may change them (a retry, an edit, a floating message)."""

@@ -9,7 +9,7 @@ turn that gets no reaction never trains anyway. Rules of the setting `classifica
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -38,6 +38,11 @@ ASIDE = TurnClass("side", "aside")
 UNMARKED = ("openclaw-run", "tools", "chat")
 """Rules that no sign of a utility call leaves."""
 _ASIDE = "asks for work on the conversation in a person's words, under another system text than the conversation's own"
+_OPENING = 4000
+"""Characters of the system text that tell whose it is."""
+_is_subagent = lru_cache(maxsize=64)(is_subagent)
+_plays_component = lru_cache(maxsize=64)(components.plays_component)
+"""Every request of a conversation repeats its system text."""
 SEARCHED = 20_000
 """Characters of a text that the expressions of such rules are tried on: meanwhile other requests wait."""
 
@@ -176,7 +181,7 @@ def _works_on_conversation(evidence: Evidence) -> bool:
 
 
 def _is_component(evidence: Evidence) -> bool:
-    if components.plays_component(evidence.system, has_tools=evidence.has_tools):
+    if _plays_component(evidence.system[:_OPENING], has_tools=evidence.has_tools):
         return True
     alone = not evidence.has_tools and evidence.alone
     return alone and components.orders_component(evidence.last_text, evidence.system)
@@ -223,7 +228,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "subagent",
         "the system text, or the task, is that of an agent who works for another",
-        lambda one: is_subagent(one.system) or any(is_delegated(speech.evidence) for speech in one.speeches[:1]),
+        lambda one: (
+            _is_subagent(one.system[:_OPENING]) or any(is_delegated(speech.evidence) for speech in one.speeches[:1])
+        ),
     ),
     Rule(
         "claude-code-suggestion",

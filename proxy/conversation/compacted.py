@@ -7,7 +7,7 @@ import re
 from openclaw_rl.proxy.conversation.programs import languages
 from openclaw_rl.proxy.conversation.programs.claude_code import CONTINUED
 from openclaw_rl.proxy.conversation.programs.openclaw import COMPACTED
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, reads_text
 
 _READ = 600
 """Characters at both ends of a message where it says so."""
@@ -16,11 +16,7 @@ _EARLIER = r"(?:previous|prior|earlier|older|past|preceding|above)"
 _MADE = r"(?:summari[sz]ed|compacted|compressed|condensed)"
 
 
-def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
-
-
-_ORDERS = _any(
+_ORDERS = any_of(
     # the reader is to continue from the summary
     r"\b(?:resume|continue|proceed|carry on|pick up)\b[^\n.]{0,60}\b(?:using|from|based on|with|where)\b[^\n.]{0,20}"
     r"\bthe summary (?:above|below|leaves off|left off|ends)\b",
@@ -61,7 +57,7 @@ _WORDS = (
     "picking up",
 )
 """One of these is in every such message: a quick test before the patterns."""
-_CERTAIN = _any(
+_CERTAIN = any_of(
     r"\banother (?:language )?model started to solve this problem\b",
     r"<(?:state_snapshot|conversation_summary|compacted_history|context_summary)>",
     rf"\b{_TALK}(?: history)?(?: (?:before|prior to|up to|until) (?:this|that|here)(?: \w+)?)?"
@@ -70,7 +66,7 @@ _CERTAIN = _any(
     rf"\A\W*{_TALK}(?: history)? {_MADE}(?: successfully)?\W*\Z",
 )
 """Programs write this. People do in a complaint, which no history follows."""
-_LIKELY = _any(
+_LIKELY = any_of(
     r"\A\W*what did we do so far\?\W*\Z",
     rf"\bsummary of (?:the|our|this|your|my|all)\s(?:[\w-]+ ){{0,2}}{_TALK}\b",
     rf"\A\W*(?:<summary>|(?:{_EARLIER} )?{_TALK} (?:history )?summary\b)",

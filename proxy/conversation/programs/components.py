@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, mentions, reads_text
 
 _SYSTEM, _ENDS = 3000, 1500
 """Characters of the system text, and at both ends of a message, where an order stands."""
-
-
-def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
 
 
 _ABOUT = (
@@ -38,7 +34,7 @@ _PART = (
     r"|please act as) "
     r"(?:now )?(?:an?|the|our)? ?"
 )
-_ROLE = _any(
+_ROLE = any_of(
     rf"{_PART}(?:[\w/'’-]+ ){{0,4}}?{_ABOUT}(?:[- /]\w+)?[- ]{_HEAD}\b",
     rf"{_PART}(?:[\w/'’-]+ ){{0,3}}?(?:classifier|router|grader|re-?ranker|impartial judge|rankllm)\b",
     rf"{_PART}(?:[\w/'’-]+ ){{0,4}}?(?:auto-?complet\w+|(?:inline|code|text|tab) completion|nlu"
@@ -117,7 +113,7 @@ _MODELS = (
     r"|system)(?:['’]s)? "
     r"(?:[\w-]+ ){0,2}?(?:answers?|responses?|repl(?:y|ies)|outputs?|messages?|generations?|completions?)\b"
 )
-_OBJECT = _any(
+_OBJECT = any_of(
     rf"\b{_USERS}",
     rf"\b{_MODELS}",
     r"\b(?:retrieved|candidate) (?:documents?|contexts?|passages?|chunks?|facts?)\b|\b(?:vector|document"
@@ -139,7 +135,7 @@ _OBJECT = _any(
     r"|\bthis memory\b|\bthe (?:page|claim|note) ",
 )
 """What a component works on. Some of it is in people's texts too: `_SURE` is not."""
-_SURE = _any(
+_SURE = any_of(
     rf"\b{_USERS}",
     rf"\b{_MODELS}",
     r"\b(?:retrieved|candidate) (?:documents?|contexts?|passages?|chunks?)\b|\b(?:vector|embedding) (?:database"
@@ -167,7 +163,7 @@ _ORDER = re.compile(
 )
 """The verb of an order in a sentence."""
 _SENTENCE = re.compile(r"[.!?]\s|\n")
-_CONTRACT = _any(
+_CONTRACT = any_of(
     r"\b(?:respond|reply|return|returns|output|answer|provide|give|produce|print|generate|write|include"
     r"|wrap)\b[^\n.]{0,40}"
     r"\b(?:only|just|exactly|nothing (?:else|but))\b",
@@ -205,7 +201,7 @@ _LABEL_AT_END = re.compile(
     r"|relevance|decision|route|agent|emoji|filename|name)[*]{0,2}:[ \t*]*\Z",
     re.IGNORECASE,
 )
-_QUOTED = _any(
+_QUOTED = any_of(
     r"^\W{0,4}(?:the |original |retrieved |current |last |new |follow[- ]?up |assistant['’]?s? |ai |bot |user "
     r"|user['’]s |human "
     r"|customer |submitted |expert )*(?:message|query|question|input|request|text|utterance|prompt|response"
@@ -216,7 +212,7 @@ _QUOTED = _any(
     r"^\[?\d{1,2}[\]:.)] |^#{0,4} ?[A-Z][\w' -]{1,30}:(?:\s|$)",
     r"^<(?!/)[\w -]{3,40}>|\"\"\"|^-{3,}$|\[begin data\]|^>>>",
 )
-_CHATS = _any(
+_CHATS = any_of(
     r"(?<!not )(?<!n't )(?<!never )\b(?:answer|help|assist|respond to|reply to|talk (?:to|with)|chat with|guide"
     r"|advise|tutor"
     r"|teach|greet|converse with)\b (?:the |their |this |any |all |your )?(?:user|customer|visitor|student|player"
@@ -226,7 +222,7 @@ _CHATS = _any(
     r"\b(?:and|then) (?:answer|respond|reply|help)\b(?! (?:with |in )?(?:only|json|yes|just|exactly|one))",
 )
 """The system text of an assistant that converses."""
-_BUILT = _any(
+_BUILT = any_of(
     r"\b(?:write|create|build|make|implement|design|develop|code|add|draft|give me|show me|i need|how (?:do|can"
     r"|would|to|does))\b[^\n.]{0,60}"
     r"\b(?:function|script|class|app|application|prompt|bot|endpoint|module|plugin|program|pipeline|service|api"
@@ -234,10 +230,10 @@ _BUILT = _any(
     r"|classifier|router|grader|agent|regex|query|model)s?\b"
 )
 """Things that people have built: "a function that extracts keywords from the user's query"."""
-_OURS = _any(r"\b(?:my|our|mine|me|i|i['’]m|i['’]d|we)\b")
+_OURS = any_of(r"\b(?:my|our|mine|me|i|i['’]m|i['’]d|we)\b")
 """A person's own voice."""
 
-_CERTAIN = _any(
+_CERTAIN = any_of(
     # marks in the text to be completed
     r"<\|?fim_(?:prefix|suffix|middle)\|?>|<PRE>|<\|(?:user_|developer_)?cursor(?:_is_here)?\|>|\{\{FILL_HERE\}\}"
     r"|<CURSOR>",
@@ -273,7 +269,7 @@ _CERTAIN = _any(
     r"|exactly )?(?:the word )?[\"'`]?(?:ok|pong|ping|test|yes"
     r"|hello|hi)[\"'`]?(?: and nothing else| only)?[.!]?\s*\Z",
 )
-_COUNTED = _any(
+_COUNTED = any_of(
     r"\b\d ?(?:-|to|–) ?\d+[ -]words? (?:phrase|title|header|heading|summary|topic|name"
     r"|label)\b[\s\S]{0,200}\b(?:query|message|conversation|chat"
     r"|prompt|question|topic)\b",
@@ -287,18 +283,18 @@ _TALK_LABELS = (
     re.compile(r"^[ \t*#\[<-]{0,8}(?:user|human|customer|person|client|q)\b\W{0,3}:", re.I | re.M),
     re.compile(r"^[ \t*#\[<-]{0,8}(?:assistant|ai|bot|agent|model|chatbot|system|a)\b\W{0,3}:", re.I | re.M),
 )
-_COMMIT = _any(r"\bcommit messages?\b|\bgit commits?\b|\bpull request (?:titles?|descriptions?)\b")
-_DIFF = _any(r"^(?:diff --git |@@ -\d|\+\+\+ )|<diff>|^diff:")
-_UI = _any(
+_COMMIT = any_of(r"\bcommit messages?\b|\bgit commits?\b|\bpull request (?:titles?|descriptions?)\b")
+_DIFF = any_of(r"^(?:diff --git |@@ -\d|\+\+\+ )|<diff>|^diff:")
+_UI = any_of(
     r"\b(?:ui|interface|locale|i18n|localization) (?:strings?|texts?|files?|labels?|keys?)\b|\b(?:labels|strings"
     r"|texts?) (?:for|of|on) the [\w ]{1,30}(?:page|screen|app|menu|dialog)\b|\bkeep (?:all |the )?(?:keys"
     r"|placeholders)\b"
 )
-_INTERFACE = _any(
+_INTERFACE = any_of(
     r"\b(?:for the|in the|on the) (?:interface|ui|progress display|status bar|start screen|sidebar)\b"
     r"|\bwhat the agent is doing\b"
 )
-_OTHER_LANGUAGES = _any(
+_OTHER_LANGUAGES = any_of(
     r"\b(?:resume|resumez|résume[zr]?|riassumi|resuma)\b[^\n.]{0,40}\b(?:título|titre"
     r"|titolo)\b[^\n.]{0,30}\b(?:conversaci[oó]n|conversation|conversazione"
     r"|conversa)\b",
@@ -365,7 +361,7 @@ _WORDS = (
 def plays_component(system: str, *, has_tools: bool) -> bool:
     """A system text that makes the model a component of a program. With tools the part itself has to say so."""
     opening = system[:_SYSTEM]
-    if not _mentions(opening):
+    if not mentions(opening, _WORDS):
         return False
     if _ROLE.search(opening[:700]) and not _CHATS.search(opening[:1200]):
         return True
@@ -384,7 +380,7 @@ def plays_component(system: str, *, has_tools: bool) -> bool:
 def orders_component(text: str, system: str) -> bool:
     """The only message of a request without tools orders the work of a component."""
     ends = text if len(text) <= 2 * _ENDS else f"{text[:_ENDS]}\n{text[-_ENDS:]}"
-    if not _mentions(ends) and not _mentions(system[:_SYSTEM]):
+    if not mentions(ends, _WORDS) and not mentions(system[:_SYSTEM], _WORDS):
         return False
     if _CERTAIN.search(ends):
         return not ends.strip()[:40].lower().startswith("say ") or bool(_PROBE.search(ends)) or len(ends) > 60
@@ -418,15 +414,6 @@ def orders_component(text: str, system: str) -> bool:
     if (talked or (labelled and _QUOTED.search(ends))) and _is_ordered(whole, _OBJECT, own=talked) and not spoken:
         return True
     return contract and not spoken and bool(_QUOTED.search(ends)) and _is_ordered(whole, _OBJECT)
-
-
-def _mentions(text: str) -> bool:
-    """Look for a word of a component: a quick test before the patterns."""
-    lowered = text.lower()
-    for word in _WORDS:  # noqa: SIM110 - as in `utility_prompts`
-        if word in lowered:
-            return True
-    return False
 
 
 def _outside(text: str) -> str:

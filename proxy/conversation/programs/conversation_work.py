@@ -12,14 +12,10 @@ import re
 from collections.abc import Iterator
 
 from openclaw_rl.proxy.conversation.programs import languages
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, mentions, reads_text
 
 _OPENING, _ENDING = 900, 600
 """Characters at both ends of a text where an order stands."""
-
-
-def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
 
 
 _WORDS = (
@@ -42,7 +38,7 @@ _WORDS = (
 )
 """One of these is in every such request: a quick test before the patterns."""
 
-_DECISIVE = _any(
+_DECISIVE = any_of(
     # only programs write this
     r"<state_snapshot>",
     r"\bprior to (?:context )?compaction\b",
@@ -54,7 +50,7 @@ _DECISIVE = _any(
     r"[^\n?]{0,10}\s[^\n?]{0,80}\b(?:write|summari[sz]e|save|store|note|record|list)\b",
     r"\bprogressively summari[sz]e the lines of conversation\b",
 )
-_WORK = _any(
+_WORK = any_of(
     # condense
     r"\b(?:summar(?:y|ies|i[sz]\w*)|condens\w+|compress\w*|compact\w*|distil\w*|recap\w*|consolidat\w+|digest)\b",
     r"\b(?:snapshot|checkpoint|hand-?off|takeaways?)\b|\bprompt for continuing\b",
@@ -63,7 +59,7 @@ _WORK = _any(
     r"|scan\w*)\b"
     r"[^\n]{0,60}\b(?:memor(?:y|ies)|facts?|preferences|learnings)\b|\bmemory (?:extract|manage|keep|updat|writ)\w+",
 )
-_CONVERSATION = _any(
+_CONVERSATION = any_of(
     r"\b(?:conversations?|dialog(?:ue)?s?|transcripts?|chat|(?:chat|message|event) (?:history|log)s?)\b",
     r"\b(?:the|this|our|entire|whole|current|coding|previous) (?:[\w-]+ )?(?:session|thread|exchange|discussion)\b",
     r"\b(?:this|the|conversation|internal|agent) context\b|\bcontext (?:summar|extract|compact|compress|condens)\w+",
@@ -86,18 +82,18 @@ _ORDER = re.compile(
 )
 """The beginning of a sentence that gives an order, or a part to play."""
 _IDENTITY = re.compile(r"\W*(?:<\w+>\W*)?(?:your?\b|you're\b|act as\b|context\b)", re.IGNORECASE)
-_ARTIFACT = _any(
+_ARTIFACT = any_of(
     r"\b(?:prompts?(?! for continuing)|apps?|applications?|functions?|scripts?|code|class|components?|features?|bots?"
     r"|endpoints?|methods?|tests?|modules?|plugins?|pages?|buttons?|story|essay|e-?mail|post|article|book|program"
     r"|hook)\b"
 )
 """What people want made, where it stands before the work: "Write a function that summarizes the conversation"."""
-_OTHER_OBJECT = _any(
+_OTHER_OBJECT = any_of(
     r":|\b(?:articles?|texts?|essays?|papers?|documents?|books?|e-?mails?|pages?|stor(?:y|ies)|meetings?|videos?"
     r"|lectures?"
     r"|reports?|poems?|blog|readme|chapters?)\b"
 )
-_SOMEONE_ELSES = _any(
+_SOMEONE_ELSES = any_of(
     r"\b(?:meeting|call|interview|podcast|video|lecture|customers?|support|slack|whatsapp|teams|zoom|phone) (?:\w+ )?"
     r"(?:conversations?|transcripts?|chat|thread|discussion)\b",
     r"\b(?:conversations?|transcripts?|chat|thread|discussion)s? (?:of|with|between|among) (?:my|me|our|a|an|two"
@@ -106,7 +102,7 @@ _SOMEONE_ELSES = _any(
 """Conversations that people have elsewhere, and ask about here."""
 _NEAR = 100
 """Characters between the work and its object."""
-_MARKS = _any(
+_MARKS = any_of(
     # it speaks about the two who talk
     r"\bthe (?:user|assistant|human|ai|model|agent)(?:['’]s)?\b",
     # about the one who reads the result
@@ -122,13 +118,13 @@ _MARKS = _any(
     r"|\b(?:do not|don't) (?:respond to|answer|continue|reply to|add any introductory)\b"
     r"|\b(?:respond|reply|return|output|answer)\b[^\n]{0,20}\bonly\b",
 )
-_IN_SYSTEM = _any(
+_IN_SYSTEM = any_of(
     # "the user" is usual in any system text
     r"\bcontext (?:window|limit|length|budget|overflow)\b|\bout of context\b|\bcompaction\b|<state_snapshot>"
     r"|\b(?:another|next|future|resuming) (?:[\w-]+ )?(?:language model|llm|agent|assistant|instance)\b",
     r"\byou (?:are|will be) (?:given|provided)\b[^\n]{0,40}\b(?:conversation|transcript|history|messages)\b",
 )
-_NEXT = _any(
+_NEXT = any_of(
     # who speaks next, and what
     r"\bwho should (?:logically )?(?:speak|respond|act|go|talk) next\b|\bdetermine the next speaker\b"
     r"|\bselect the next (?:role|speaker|agent)\b",
@@ -142,7 +138,7 @@ _NEXT = _any(
     # aside
     r"\A\W*this is a side question from the user\b",
 )
-_CONTINUES = _any(
+_CONTINUES = any_of(
     r"\bcontinue the conversation from where (?:we|it|you) left (?:it )?off\b",
     r"\bcontinue if you have next steps\b|\bplease continue working on the task on whatever approach\b",
     r"\b(?:response|output|message|answer|turn)\b[^\n.]{0,40}\b(?:token|output|length|max\w*) ?(?:tokens )?limit\b",
@@ -156,7 +152,7 @@ def orders_work(text: str) -> bool:
     ends = _ends(text)
     if languages.orders_work(text):
         return True
-    if not _mentions(ends):
+    if not mentions(ends, _WORDS):
         return False
     if _DECISIVE.search(ends) or _NEXT.search(ends):
         return True
@@ -169,7 +165,7 @@ def may_order(text: str) -> bool:
     ends = _ends(text)
     if languages.orders_work(text, marked=False):
         return True
-    return _mentions(ends) and any(_is_order(sentence) for sentence in _sentences(ends))
+    return mentions(ends, _WORDS) and any(_is_order(sentence) for sentence in _sentences(ends))
 
 
 @reads_text(lambda read, text: read(text, has_tools=False))
@@ -180,7 +176,7 @@ def plays_part(system: str, *, has_tools: bool) -> bool:
     opening = system[:_OPENING]
     if languages.plays_part(system, has_tools=has_tools):
         return True
-    if not _mentions(opening):
+    if not mentions(opening, _WORDS):
         return False
     if has_tools and not _IN_SYSTEM.search(system, 0, 4000):
         return False
@@ -223,11 +219,3 @@ def _sentences(text: str) -> Iterator[str]:
 
 def _ends(text: str) -> str:
     return text if len(text) <= _OPENING + _ENDING else f"{text[:_OPENING]}\n{text[-_ENDING:]}"
-
-
-def _mentions(text: str) -> bool:
-    lowered = text.lower()
-    for word in _WORDS:  # noqa: SIM110 - as in `utility_prompts`
-        if word in lowered:
-            return True
-    return False

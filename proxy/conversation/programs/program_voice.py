@@ -2,21 +2,19 @@
 
 A program speaks in other ways than a person: about tool calls, the user in the third person, the steps that are left,
 what to call when all is done; or it prints a state, a report, a note in brackets. One sign that only programs give is
-enough; of signs that people give too, a message needs two. Works on texts without the words of a person.
+enough; of signs that people give too, a message needs two. In a single line the wording is one sign, as people write
+such lines as well ("Build failed", "[Translate to German]"): what only a machine writes, or a full sentence about the
+agent and its conversation, is the second. Works on texts without the words of a person.
 """
 
 from __future__ import annotations
 
 import re
 
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, reads_text
 
 _READ = 4000
 """Characters at the beginning of a message that tell who speaks."""
-
-
-def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
 
 
 def _begins(*alternatives: str) -> re.Pattern[str]:
@@ -64,7 +62,7 @@ _REPORT = _begins(
     r"|runtime|step|api|call|code"
     r"|validation|evaluation|verification|review(?:er)?|judge|critic"
     r"|grader) ){1,2}(?:\d+ )?(?:actions? )?(?:results?|outputs?|errors?"
-    r"|response|verdict|feedback|report|log|summary|score|observation)s?\b[^\n:]{0,60}(?::|\n)",
+    r"|response|verdict|feedback|report|log|summary|score|observation)s?\b[^\n:]{0,60}(?::|\n(?!(?-i:[a-z])))",
     r"(?:results?|hits) for (?:query |search |the query )?[`'\"][^\n]{1,200}[`'\"][^\n]{0,40}:",
     r"output of (?:your|the) (?:code|command|script|program|last \w+)\b[^\n]{0,40}:",
     r"(?:the )?(?:code|command|script|snippet) (?:you (?:provided|wrote|sent|gave)|above) (?:was"
@@ -105,14 +103,14 @@ _REPORT = _begins(
     r"(?:tool|action|code|json|function))\b[^\n]{0,120}",
     r"(?:parsing|parser|format|schema|json|output|response|validation) error\b[^\n]{0,40}[:.]",
 )
-_WRONG_FORM = _any(
+_WRONG_FORM = any_of(
     r"\b(?:your|the|last|previous) (?:[\w-]+ ){0,2}(?:response|output|reply|answer|message|json)\b[^\n.]{0,60}"
     r"(?:could not be parsed|(?:is|was) not (?:valid|parsable)|failed (?:[\w-]+ ){0,2}validation|did not (?:match"
     r"|follow|conform"
     r"|contain|include)|does not (?:match|follow|conform|contain|include)|violates|was (?:rejected|empty"
     r"|truncated|cut off))"
 )
-_FORM_ORDERED = _any(
+_FORM_ORDERED = any_of(
     r"\b(?:return|respond with|reply with|output|provide|send|write)\b[^\n]{0,40}\b(?:only|valid|corrected"
     r"|complete|fixed)\b"
     r"[^\n]{0,40}\b(?:json|object|format|schema|tool call|function call|answer)",
@@ -166,7 +164,25 @@ _FIRST = re.compile(r"\b(?:i|i['’]m|my|me|we|our)\b", re.IGNORECASE)
 _PERSONS = re.compile(r"\?|\b(?:i|i['’]m|my|me|thanks|thank you|our|danke|merci|gracias)\b", re.IGNORECASE)
 """The voice of a person in a single line."""
 
-_CERTAIN = _any(
+_MACHINE = re.compile(
+    r"(?i:`|\w_\w|</?[a-z][\w-]{0,40}/?>|\{[\"']|->|https?://|[a-z]-\d|\d ?/ ?\d|\b\d+ of \d+ steps"
+    r"|\d{4}-\d\d|\d\d:\d\d|\w\w\(\S|\b\d+ ?(?:%|s\b|ms\b)|\w\.[a-z]{1,4}\b|\A[\[(<]{1,2}system\b"
+    r"|\Asystem (?:message|notice)\b|\A\[[a-z_]{1,40}\] \d)|[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+)
+"""Signs of a machine in a line: names of code, files, marks, ids, times, counts; a script that `_AGENTS` has not."""
+_AGENTS = any_of(
+    r"\b(?:tools?|actions?|agents?|sub-?agents?|orchestrator|(?:final|previous|last|next) (?:answer|action|response"
+    r"|message|reply|output)|your (?:todo|task|turn|response|reply|output|plan|context)|todos?|iterations?"
+    r"|steps? (?:left|remaining)|remaining (?:tasks|steps)|persona|mode|conversation|session|chat|context|prompts?"
+    r"|the user|user (?:action|left|joined|is|has)|automat(?:ed|ic)|scheduled|system|sistema|notification|hook"
+    r"|screenshot|the task|the next step|elapsed|the result above|response requested|message|reply|image"
+    r"|token|cron|timed? ?out|search results|verdict|arguments|werkzeug)\b"
+)
+"""Words for an agent and what it works with."""
+_SENTENCE = re.compile(r"\A\W*[^\W\d_a-z][\s\S]*[.!…)\]”\"']\Z")
+"""Written out: from a capital to a full stop."""
+
+_CERTAIN = any_of(
     # what to do when all is done
     r"\bif (?:you (?:think|believe|feel|consider)[^\n.,]{0,20} )?(?:you(?:['’]re| are| have)|the task|everything"
     r"|all (?:tasks|work|todos)|there (?:is|are) nothing)\b[^\n.]{0,60}\b(?:done"
@@ -179,7 +195,8 @@ _CERTAIN = _any(
     r"\b(?:reply|respond|answer|end)(?: only| exactly| just)?(?: with)? [`'\"]?(?-i:[A-Z]{2,}_[A-Z_]{2,}"
     r"|TERMINATE|NOOP|SKIP|DONE|FINISHED"
     r"|HEARTBEAT\w*)\b",
-    r"\b(?:output|reply with|respond with|emit|print|return|write) [`'\"]?<[a-z][\w/-]{1,30}/?>",
+    r"\b(?:output|reply with|respond with|emit|print|return|write) [`'\"]?"
+    r"<(?!(?:br|hr|img|input|link|meta|wbr|svg|path)/?>)(?-i:[a-z]{2,30}/|[a-z]+[-_][a-z_-]{1,30})>",
     r"\b(?:do not|don['’]t|never) ask the user\b|\bavailable (?:actions|tools|commands|functions)(?: are)?:"
     r"|\byour next action\b",
     r"^\W{0,4}(?:warning|notice|note|budget|time|token|usage|status|alert"
@@ -276,7 +293,7 @@ _AT_START = _begins(
     r"you are now (?:speaking|acting|responding|talking) as\b[^\n]{0,100}\b(?:turn|conversation above)",
     r"(?:workspace|environment|repository|project|codebase|session) (?:information|info|details|context"
     r"|instructions|state|snapshot"
-    r"|structure)\b[^\n?]{0,40}(?::[ \t]*)?\n",
+    r"|structure)\b[^\n?]{0,40}(?::[ \t]*\n|\n(?!(?-i:[a-z])))",
     r"(?:files|directory structure|file tree|folder structure) (?:in|of) the (?:workspace|project|repository|repo"
     r"|current directory)\b"
     r"[^\n?]{0,60}:?[ \t]*\n",
@@ -285,12 +302,12 @@ _AT_START = _begins(
     r"(?:this is a |friendly |gentle )*reminder\b[^\n]{0,30}(?:\byour (?:todo|task|plan|output|response)|\btool"
     r"|\bto use|\bformat)",
 )
-_ORDERED = _any(
+_ORDERED = any_of(
     r"\brespond now\b|\bcontinue with\b|`\w+`"
     r"|\btool calls?\b"
     r"|\bexecuted\b|\bto the user\b|\bin your (?:last|previous) (?:response|message|turn)\b|\bcomplete the task\b"
 )
-_NOT_CALLED = _any(
+_NOT_CALLED = any_of(
     r"\byou (?:did not|didn['’]t|have not|haven['’]t|executed|ended (?:your"
     r"|the) turn)\b[^\n.]{0,60}\b(?:tool|function|action"
     r"|command|code block)s?(?: calls?)?\b"
@@ -300,14 +317,14 @@ _REFLECT = _begins(
     r"|double-check) (?:your|the)"
     r" (?:previous|last|above|own|result|output|answer|draft|solution|plan|work)\b"
 )
-_IN_FORM = _any(
+_IN_FORM = any_of(
     r"\b(?:respond|answer|reply|output|return) (?:only |strictly )?(?:in|with|using) (?:this|the following|yes"
     r"|json|`|a json|one of)\b"
     r"|\bin (?:this|the following) format\b|\bthen (?:give|write|provide|output|produce) an? (?:improved|revised"
     r"|better|corrected)"
     r"|^\w+(?: \w+)?: ?(?:\.\.\.|<|\[)"
 )
-_EXECUTE = _any(
+_EXECUTE = any_of(
     r"\A\W*(?:continue|keep|resume|proceed) (?:working |going |with |the |on |to )*(?:until|the (?:remaining"
     r"|pending|next) (?:tasks?"
     r"|todos?|items?|steps?))\b[^\n]{0,80}(?:\.|$)(?s:.)*?\b(?:tasks?|todos?|items?|steps?"
@@ -324,7 +341,7 @@ _EXECUTE = _any(
 def is_report(text: str) -> bool:
     """True if a program tells what a call, a check or the form of an answer came to."""
     head = text[:_READ]
-    if "\n" not in head.strip() and _PERSONS.search(head):
+    if _is_line(head) and (_PERSONS.search(head) or not _by_machine(head)):
         return False
     last = text.strip().rsplit("\n", 1)[-1]
     if _FIRST.search(last) or last.endswith("?"):
@@ -340,7 +357,9 @@ def is_report(text: str) -> bool:
 def is_order(text: str) -> bool:
     """True if a program tells the agent where things stand and what to do next."""
     head = text[:_READ]
-    if _BRACKETED.match(text) or _SYSTEM.match(head) or _CERTAIN.search(head):
+    if _is_line(head) and not _by_machine(head):
+        return False
+    if _BRACKETED.match(text) or _SYSTEM.match(head) or (_CERTAIN.search(head) and not _is_shown(head)):
         return True
     if _AT_START.match(head) and not _ASKS.search(head.split("\n", 1)[0]):
         return True
@@ -354,3 +373,24 @@ def is_order(text: str) -> bool:
         (_REFLECT.match(head) and _IN_FORM.search(head))
         or (head[:1].isupper() and not _FIRST.search(head) and _EXECUTE.search(head))
     )
+
+
+def _is_shown(head: str) -> bool:
+    """True if a person asks about a program's text: in their own voice, before or behind it."""
+    parts = [part for part in re.split(r"\n\s*\n", head.strip()) if part]
+    return len(parts) > 1 and any(
+        _PERSONS.search(part) and part.rstrip()[-1:] in "?:" for part in (parts[0], parts[-1])
+    )
+
+
+def _is_line(head: str) -> bool:
+    return "\n" not in head.strip()
+
+
+def _by_machine(line: str) -> bool:
+    """True if a line has a second sign of a program, next to its wording."""
+    line = line.strip()
+    if _MACHINE.search(line):
+        return True
+    named = {found.lower() for found in _AGENTS.findall(line)}
+    return len(named) > 1 or (bool(named) and _SENTENCE.match(line) is not None)

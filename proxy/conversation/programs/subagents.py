@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import mentions, reads_text
 
 _SEARCHED = 4000
+_WORDS = (*("agent", "orchestrat", "caller", "supervisor", "main assistant", "the user", "researcher", "the parent"),)
+"""One of these is in every such text."""
 
 _WORD = r"(?:(?!(?:that|which|who|whose|can|could|with|to|and|for|of|in|on|able|has|have|uses?)\b)[\w/'’,-]+ )"
 _RANK = (
@@ -95,22 +97,9 @@ _TASK = re.compile(
 def is_subagent(system: str) -> bool:
     """True if the system text is a sub-agent's."""
     opening = system[:_SEARCHED]
-    lowered = opening.lower()
     if _OTHER_LANGUAGES.search(opening):
         return True
-    if not any(
-        word in lowered
-        for word in (
-            "agent",
-            "orchestrat",
-            "caller",
-            "supervisor",
-            "main assistant",
-            "the user",
-            "researcher",
-            "the parent",
-        )
-    ):
+    if not mentions(opening, _WORDS):
         return False
     found = _SUBAGENT.search(opening)
     return found is not None and (_LEADS.search(opening, 0, 600) is None or "sub" in found[0].lower())

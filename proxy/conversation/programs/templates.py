@@ -353,7 +353,9 @@ _JSON_RESULT = frozenset([
     "tool", "tool_name", "tool_call_id", "result", "results", "success", "exit_code", "stdout", "observation",
     "returncode", "function", "output", "status",
 ])  # fmt: skip
-_JSON_EVENT = frozenset(["type", "event", "kind", "event_type"])
+_JSON_EVENT = ("event", "event_type", "type", "kind")
+_JSON_TIME = frozenset(["time", "timestamp", "date", "ts", "reason", "session", "session_id"])
+"""One of these stands in an event whose name is a mere type: shapes and fruits have types too."""
 _QUOTES = (('"""', '"""'), ("```", "```"), ('"', '"'), ("“", "”"), ("'''", "'''"))
 
 
@@ -397,13 +399,15 @@ def json_message(text: str) -> JsonMessage | None:
         value = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
-    event = next((str(value[name]) for name in _JSON_EVENT if isinstance(value.get(name), str)), "")
+    event_name = next((name for name in _JSON_EVENT if isinstance(value.get(name), str)), "")
+    event = str(value.get(event_name, ""))
     words = next((value[name] for name in _JSON_WORDS if isinstance(value.get(name), str)), "")
     if words and (re.search(r"user|human|chat", event) or value.get("role") == "user"):
         return JsonMessage(words.strip(), "person")
     if not _JSON_RESULT.isdisjoint(value) or value.get("role") in ("tool", "function", "system"):
         return JsonMessage("", "environment")
-    if event and not _JSON_SENDER.intersection(value):
+    named = "event" in event_name or not _JSON_TIME.isdisjoint(value)
+    if event and named and not _JSON_SENDER.intersection(value):
         return JsonMessage("", "notice")
     if words and not _JSON_SENDER.isdisjoint(value) and len(value) > 1:
         return JsonMessage(words.strip(), "person")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from openclaw_rl.proxy.conversation.programs import languages
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, mentions, reads_text
 
 _MAKE = (
     r"(?:generate|create|write|provide|produce|suggest|give|come up with|return|output|make|propose|summari[sz]e"
@@ -39,23 +39,19 @@ _BREVITY = (
 )
 
 
-def _pattern(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE | re.MULTILINE)
-
-
-_TITLE = _pattern(
+_TITLE = any_of(
     rf"\b{_MAKE}\b[^\n]{{0,80}}\b{_LABEL}",
     r"\b(?:give|find)\b[^\n]{0,20}\b(?:conversation|chat)\b[^\n]{0,20}\ba name\b",
     r"\ba name (?:for|of) (?:this|the) (?:conversation|chat)\b",
     r"\b(?:name|title|label|describe) (?:this|the|our) (?:conversation|chat|session|thread)\b",
     r"\bdescription of (?:this|the) (?:conversation|chat|session|thread)\b",
 )
-_BRIEF = _pattern(_BREVITY)
-_NEAR_TITLE = (_pattern(_THIS_TALK), _BRIEF)
-_NEAR_TITLE_IN_SYSTEM = (_pattern(_TALK), _BRIEF)
-_FORMAL = _pattern(r"\b(?:generate|produce|output|return|respond with|reply with)\b")
+_BRIEF = any_of(_BREVITY)
+_NEAR_TITLE = (any_of(_THIS_TALK), _BRIEF)
+_NEAR_TITLE_IN_SYSTEM = (any_of(_TALK), _BRIEF)
+_FORMAL = any_of(r"\b(?:generate|produce|output|return|respond with|reply with)\b")
 """Verbs of orders that people do not give in a conversation."""
-_MANNER = _pattern(
+_MANNER = any_of(
     r"\b(?:only|just|nothing but)\b[^\n.]{0,20}\b(?:title|name|tags?|text|json|phrase|label)\b",
     r"\b(?:title|name|tags?|text|json|phrase|label)\b[^\n.]{0,20}\b(?:only|alone|and nothing else)\b"
     r"|\bnothing else\b",
@@ -66,51 +62,51 @@ _MANNER = _pattern(
     r"^#{1,4} (?:task|output|guidelines|instructions)\b",
 )
 """Marks of a program, next to such an order."""
-_TITLE_TOOL = _pattern(
+_TITLE_TOOL = any_of(
     r"\b(?:use|call|with|using) (?:the )?[`'\"]?\w*(?:title|rename|name)\w*[`'\"]?(?: tool"
     r"| function|\()"
 )
-_LEAD_IN = _pattern(
+_LEAD_IN = any_of(
     r"(?:\A|[.!?:\n])\W*(?:(?:please|now|finally|next|then|first|task|your (?:task|job) is to|you (?:must|should"
     r"|will)"
     r"|(?:based on|given|from|using|for|after reading) (?:the|this|these|all)\b[^.\n]{0,80}?[,:])\W+){0,3}\Z"
 )
 """Stands before an order."""
-_BUILT = _pattern(
+_BUILT = any_of(
     r"\b(?:apps?|applications?|functions?|scripts?|code|class(?:es)?|components?|features?|bots?|endpoints?"
     r"|methods?|tests?"
     r"|modules?|plugins?|pages?|buttons?|apis?|databases?|fields?|columns?|hooks?|repo(?:sitory)?|\w+\.(?:py|js"
     r"|ts|md|go|rs))\b"
 )
 """Things that people have built."""
-_OURS = _pattern(rf"\b(?:our|my) (?:[\w-]+ ){{0,2}}{_TALK}")
-_QUOTED_PROMPT = _pattern(
+_OURS = any_of(rf"\b(?:our|my) (?:[\w-]+ ){{0,2}}{_TALK}")
+_QUOTED_PROMPT = any_of(
     r"^\W*(?:the )?(?:user'?s?(?: first)? (?:prompt|message|request|query|input|task)|conversation|transcript|chat"
     r"|first (?:user )?message|messages)\W{0,3}:",
     r"<(?:user_)?(?:prompt|message|request|query|input|conversation|transcript|chat|session)>",
 )
-_TITLER = _pattern(
+_TITLER = any_of(
     r"\A\W*you (?:are|act as|will act as) an? [\w\s-]{0,40}"
     r"(?:title|headline|slug|tag)s?[\w\s-]{0,20}(?:generator|assistant|writer|bot|maker)",
     rf"\A\W*you are (?:naming|titling) (?:an?|the|this)\s(?:[\w-]+\s){{0,2}}{_TALK}\b",
     r"\banaly[sz]e (?:if|whether) this message indicates a new (?:conversation )?topic\b",
 )
-_SUMMARY_SYSTEM = _pattern(
+_SUMMARY_SYSTEM = any_of(
     rf"\A\W*you(?:r| are)\b[^\n.]{{0,80}}\bsummari[sz](?:e|es|ing|ation)\b[^\n.]{{0,60}}{_TALK}",
     rf"\A\W*(?:briefly\W{{1,4}})?summari[sz]e\b[^\n.]{{0,60}}{_TALK}",
     rf"\A\W*write\b[^\n.]{{0,40}}\b(?:summary|recap)\b[^\n.]{{0,40}}{_TALK}",
     r"\bsummari[sz]es? internal (?:chat )?history\b",
 )
-_SUMMARY = _pattern(
+_SUMMARY = any_of(
     rf"\A\W*(?:briefly\W{{1,4}})?summari[sz]e\b[^\n.]{{0,60}}{_TALK}",
     rf"\A\W*write\b[^\n.]{{0,40}}\b(?:summary|recap)\b[^\n.]{{0,40}}{_TALK}",
 )
-_TRANSCRIPT = _pattern(
+_TRANSCRIPT = any_of(
     r"<(?:conversation|chat_history|transcript|messages|session)>",
     r"^[ \t]{0,8}(?:user|human)[ \t]{0,8}:",
     r"^[ \t#*]{0,8}messages to summari[sz]e\b",
 )
-_ABOVE = _pattern(
+_ABOVE = any_of(
     # A program's line ends with a colon, after which it expects nothing but the summary; people end otherwise.
     rf"\A\W*{_MAKE}\b[^\n]{{0,40}}\bsummary of (?:the|this|our) (?:(?:chat|conversation|discussion"
     rf"|messages?)\W+above\b"
@@ -120,7 +116,7 @@ _ABOVE = _pattern(
     r"\bextend the summary by taking into account the new messages\b",
     r"\A\W*summari[sz]e the (?:discussion|conversation|chat)\b[^\n]{0,100}\bprompt for future context\b",
 )
-_COMPACTION = _pattern(
+_COMPACTION = any_of(
     rf"\b(?:{_MAKE}|your task is to)\b[^\n]{{0,80}}\bsummary of (?:the|this|our) (?:entire |whole )?"
     r"(?:conversation|chat|session|work)\b[^\n]{0,20}\b(?:so far|above|to date|until now)\b",
     r"\bcontext checkpoint compaction\b",
@@ -129,37 +125,37 @@ _COMPACTION = _pattern(
     r"\bgenerate the <state_snapshot>",
     r"\A\W*create a compact (?:replacement )?checkpoint for this session\b",
 )
-_BY_PROGRAM = _pattern(
+_BY_PROGRAM = any_of(
     r"<(?:analysis|summary|state_snapshot)>",
     r"\b(?:do not|don't|never|without) (?:call|use|invoke|calling|using)\b[^\n]{0,20}\btools?\b",
     r"\btext only\b",
     r"\[archived context summary\]",
     r"\banother (?:AI |LLM )?(?:agent|LLM|model)\b",
 )
-_HANDOFF = _pattern(
+_HANDOFF = any_of(
     r"\A\W*you are picking up work from a previous (?:AI )?agent\b",
     r"\A\W*the next agent has a few questions for you\b",
 )
-_TASK = _pattern(
+_TASK = any_of(
     rf"\A\W*(?:task:?\s+)?{_MAKE}\b[^\n]{{0,60}}"
     rf"\b(?:tags?|follow-?up questions?|search quer(?:y|ies)|autocomplet\w+|emoji)\b[^\n]{{0,160}}{_THIS_TALK}",
     r"\A\W*(?:task:?\s+)?you are an? autocompletion system\b",
     r"\byour task is to (?:choose and return the correct tool|reflect the speaker'?s likely facial expression)",
 )
-_TASK_HEAD = _pattern(r"\A#{1,6} task:")
-_HISTORY = _pattern(r"<chat_history>", r"^#{1,6} chat history:")
+_TASK_HEAD = any_of(r"\A#{1,6} task:")
+_HISTORY = any_of(r"<chat_history>", r"^#{1,6} chat history:")
 _CHECKS = ("agent wants to run", "any file paths that this command reads or modifies", "<policy_spec>")
-_HELPER = _pattern(
+_HELPER = any_of(
     r"\A\W*web ?page content:[ \t]*\n",
     r"\A\W*you are an assistant for performing an? web search tool use\b",
     r"\A\W*perform a web search for the query\b",
 )
-_COMMIT = _pattern(r"\b(?:generates?|writes?)\b[^\n]{0,60}\bgit commit messages?\b[^\n]{0,80}\b(?:diffs?|changes)\b")
+_COMMIT = any_of(r"\b(?:generates?|writes?)\b[^\n]{0,60}\bgit commit messages?\b[^\n]{0,80}\b(?:diffs?|changes)\b")
 _LABELS = ("title", "headline", "subject line", "slug", "name", "label", "descri", "tag")
 _SUMMARIES = ("summar", "recap", "distil", "condense", "compress", "compaction", "snapshot")
 _PROGRAM_WORDS = ("<analysis>", "<summary>", "<state_snapshot>", "tool", "text only", "another", "[archived")
 _TASKS = ("tag", "follow", "search", "autocomplet", "emoji", "your task is")
-_AWAY = _pattern(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b[^\n]{0,40}\bin under \d+ words\b")
+_AWAY = any_of(r"\bthe user stepped away and is coming back\b", r"\A\W*recap\b[^\n]{0,40}\bin under \d+ words\b")
 
 
 @reads_text(lambda read, text: read(text, [text]))
@@ -168,10 +164,10 @@ def asks_title(system: str, instructions: Iterable[str]) -> bool:
     instructions = list(instructions)
     if any(languages.orders_title(text, quoted=True) for text in instructions):
         return True
-    if _mentions(system[:4000], *_LABELS, "new conversation topic", "new topic") and _TITLER.search(system[:4000]):
+    if mentions(system[:4000], (*_LABELS, "new conversation topic", "new topic")) and _TITLER.search(system[:4000]):
         return True
     for text in instructions:
-        if not _mentions(text, *_LABELS):
+        if not mentions(text, _LABELS):
             continue
         found = _TITLE.search(text)
         near = text[max(0, found.start() - 300) : found.end() + 300] if found else ""
@@ -191,7 +187,7 @@ def orders_label(text: str, *, quoted: bool) -> bool:
     ends = text if len(text) <= 3000 else f"{text[:1500]}\n{text[-1500:]}"
     if languages.orders_title(text, quoted=quoted):
         return True
-    if not _mentions(ends, *_LABELS, *_TASKS):
+    if not mentions(ends, (*_LABELS, *_TASKS)):
         return False
     if asks_side_task([ends], text):
         return quoted or bool(_MANNER.search(ends) and not _OURS.search(ends))
@@ -209,10 +205,10 @@ def orders_label(text: str, *, quoted: bool) -> bool:
 @reads_text(lambda read, text: (read(text, text, alone=True), read("", text, alone=False)))
 def asks_summary(system: str, last: str, *, alone: bool) -> bool:
     """A summary is wanted, of a conversation that is quoted (`alone`: there is no other user message) or above."""
-    if _mentions(system[:1000], *_SUMMARIES) and _SUMMARY_SYSTEM.search(system[:1000]):
+    if mentions(system[:1000], _SUMMARIES) and _SUMMARY_SYSTEM.search(system[:1000]):
         return True
     ends = last if len(last) <= 4000 else last[:2000] + "\n" + last[-2000:]
-    if not _mentions(ends, *_SUMMARIES):
+    if not mentions(ends, _SUMMARIES):
         return False
     if _ABOVE.search(ends):
         return True
@@ -223,7 +219,7 @@ def asks_summary(system: str, last: str, *, alone: bool) -> bool:
 def asks_compaction(last: str) -> bool:
     """The program wants the conversation condensed. A person would not prescribe its markup, or forbid tools."""
     text = last if len(last) <= 12_000 else last[:6000] + "\n" + last[-6000:]
-    if not (_mentions(text, "summary", "compaction", "snapshot", "checkpoint") and _mentions(text, *_PROGRAM_WORDS)):
+    if not (mentions(text, ("summary", "compaction", "snapshot", "checkpoint")) and mentions(text, _PROGRAM_WORDS)):
         return False
     return bool(_BY_PROGRAM.search(text) and _COMPACTION.search(text))
 
@@ -237,7 +233,7 @@ def hands_over(last: str) -> bool:
 @reads_text(lambda read, text: read([text], text))
 def asks_side_task(instructions: Iterable[str], last: str) -> bool:
     """Tags, follow-ups, search queries or the like are wanted, of a conversation that is quoted."""
-    if any(_mentions(text, *_TASKS) and _TASK.search(text) for text in instructions):
+    if any(mentions(text, _TASKS) and _TASK.search(text) for text in instructions):
         return True
     return bool(_TASK_HEAD.search(last[:40]) and _HISTORY.search(last))
 
@@ -245,7 +241,7 @@ def asks_side_task(instructions: Iterable[str], last: str) -> bool:
 @reads_text(lambda read, text: read(text, text))
 def checks_command(system: str, last: str) -> bool:
     """A command that an agent wants to run is to be judged."""
-    return _mentions(system[:4000], *_CHECKS) or _mentions(last[:4000], *_CHECKS)
+    return mentions(system[:4000], _CHECKS) or mentions(last[:4000], _CHECKS)
 
 
 @reads_text(lambda read, text: read(text, text))
@@ -257,19 +253,10 @@ def helps_tool(system: str, last: str) -> bool:
 @reads_text()
 def asks_commit_message(system: str) -> bool:
     """A commit message for a change is wanted."""
-    return _mentions(system[:1500], "commit message") and bool(_COMMIT.search(system[:1500]))
-
-
-def _mentions(text: str, *words: str) -> bool:
-    """Look for any of these words: a quick test before the patterns."""
-    lowered = text.lower()
-    for word in words:  # noqa: SIM110 - a generator takes twice as long, and every request tests a dozen times
-        if word in lowered:
-            return True
-    return False
+    return mentions(system[:1500], ("commit message",)) and bool(_COMMIT.search(system[:1500]))
 
 
 @reads_text()
 def asks_recap(last: str) -> bool:
     """The program asks where things stand, for a person who was away."""
-    return _mentions(last[:600], "stepped away", "recap") and bool(_AWAY.search(last[:600]))
+    return mentions(last[:600], ("stepped away", "recap")) and bool(_AWAY.search(last[:600]))

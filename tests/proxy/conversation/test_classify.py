@@ -230,3 +230,12 @@ def test_every_rule_has_a_name_of_its_own_and_a_description() -> None:
     assert len(set(names)) == len(names)
     assert all(describe(name) for name in names)
     assert describe("no such rule") == ""
+
+
+def test_a_long_system_text_is_read_once_for_whose_it_is() -> None:
+    text = "You are a helpful assistant of the user.\n" * 200
+    before = [reader.cache_info().misses for reader in (_is_subagent, _plays_component)]
+    for end in ("It is 10:00.", "It is 10:05."):
+        messages = normalize_messages([{"role": "system", "content": text + end}, {"role": "user", "content": "hi"}])
+        assert classify(Evidence({}, messages, True, Chain(messages).speeches)).reason == "tools"
+    assert [reader.cache_info().misses for reader in (_is_subagent, _plays_component)] == [one + 1 for one in before]
