@@ -204,8 +204,8 @@ def test_the_remedy_for_a_missing_extra_is_a_command_that_pip_accepts(installed:
     assert [Requirement(text).name for text in satisfied] == ["litellm", "mcp", "detect-secrets"]
 
 
-ABSENT = {"megatron": "megatron-core"}
-"""The distributions of modules that may be missing here; others are named as their module is."""
+ABSENT = {"megatron": "megatron-core", "triton": "torch"}
+"""The distributions that bring modules which may be missing here; others are named as their module is."""
 OPTIONAL = ("openclaw_rl/trainer_local/", "openclaw_rl/trainer_cloud/", "openclaw_rl/shared/objective/")
 """Folders that are loaded only with an extra."""
 OWN = {"openclaw_rl", *sys.stdlib_module_names}
@@ -241,7 +241,7 @@ def _imports(wheel: Path) -> set[tuple[str, str, bool, frozenset[str]]]:
         for file in archive.namelist():
             if file.endswith(".py"):
                 for module, late in _imported(ast.parse(archive.read(file))):
-                    distributions = holders.get(module, [ABSENT.get(module, module)])
+                    distributions = [*holders.get(module, [module]), ABSENT.get(module, module)]
                     found.add((file, module, late, frozenset(map(canonicalize_name, distributions))))
     return found
 
@@ -313,4 +313,4 @@ def test_an_import_without_its_requirement_is_found(wheel: Path, dropped: str, m
 def test_a_requirement_of_an_extra_does_not_count_for_what_is_always_loaded(wheel: Path) -> None:
     left = [one for one in _requirements(wheel) if one.name != "cachetools"]
     found = _undeclared(wheel, [*left, Requirement('cachetools; extra == "judge"')])
-    assert "openclaw_rl/learner/hints.py" in found.pop("cachetools") and found == {}
+    assert "openclaw_rl/shared/cache.py" in found.pop("cachetools") and found == {}

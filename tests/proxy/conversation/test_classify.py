@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
-from openclaw_rl.proxy.conversation.classify import RULES, Evidence, TurnClass, classify, describe
+from openclaw_rl.proxy.conversation.classify import (
+    RULES,
+    Evidence,
+    TurnClass,
+    _is_subagent,
+    _plays_component,
+    classify,
+    describe,
+)
 from openclaw_rl.shared.messages.normalize import normalize_chat
 from tests.fixtures.clients import CALLS, Call
 from tests.fixtures.openclaw import CASES, TOOLS, Case, agent_run, floating, user
@@ -236,6 +244,5 @@ def test_a_long_system_text_is_read_once_for_whose_it_is() -> None:
     text = "You are a helpful assistant of the user.\n" * 200
     before = [reader.cache_info().misses for reader in (_is_subagent, _plays_component)]
     for end in ("It is 10:00.", "It is 10:05."):
-        messages = normalize_messages([{"role": "system", "content": text + end}, {"role": "user", "content": "hi"}])
-        assert classify(Evidence({}, messages, True, Chain(messages).speeches)).reason == "tools"
+        assert taken(plain("hi", system=text + end, tools=True)).reason == "tools"
     assert [reader.cache_info().misses for reader in (_is_subagent, _plays_component)] == [one + 1 for one in before]
