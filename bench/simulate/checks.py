@@ -27,14 +27,16 @@ _BATCHES = "SELECT version, sample_id FROM version_samples ORDER BY version, pos
 @dataclass
 class History:
     """Facts that clients know or may have caused. `words`: for each turn the scores that may be its last word,
-    `None` among them where a comment or an unanswered request leaves it open; `forgotten`: for each session that is
-    deleted the texts that must be nowhere, its id and those of its turns.
+    `None` among them where an unanswered request leaves it open; `forgotten`: the sessions that are deleted, of which
+    not even the names may be left; `maybe_forgotten`: those of which it was asked.
     """
 
     turns: dict[str, str] = field(default_factory=dict)
     feedback: dict[str, str] = field(default_factory=dict)
     words: dict[str, list[float | None]] = field(default_factory=dict)
-    forgotten: dict[str, list[str]] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
+    damaged: dict[Path, bytes] = field(default_factory=dict)
+    """Files that were damaged on purpose, with the damage."""
     maybe_forgotten: set[str] = field(default_factory=set)
 
     def kept(self, session_id: str) -> bool:
@@ -49,7 +51,7 @@ def violations(data: Path, history: History, *, quiet: bool = False) -> list[str
         connection.execute("BEGIN")
         found = _broken_rules(connection)
         found += _missing(connection, history)
-        found += _wrong_weights(connection, data)
+        found += _wrong_weights(connection, data, history)
         if quiet:
             found += _unheard(connection, history)
     finally:
@@ -59,11 +61,10 @@ def violations(data: Path, history: History, *, quiet: bool = False) -> list[str
 
 def still_there(data: Path, history: History) -> list[str]:
     """Files that hold something of a session that was forgotten."""
-    wanted = {text: session for session, texts in history.forgotten.items() for text in texts}
     found = []
-    for path in sorted(path for path in data.rglob("*") if wanted and path.is_file()):
+    for path in sorted(path for path in data.rglob("*") if history.forgotten and path.is_file()):
         content = path.read_bytes()
-        found += sorted({f"{path.name} holds text of a forgotten session" for text in wanted if text.encode() in content})
+        found += [f"{path.name} holds a forgotten session" for one in history.forgotten if one.encode() in content]
     return found
 
 
@@ -87,8 +88,8 @@ def unsettled_parent(data: Path, turn_id: str) -> list[str]:
     try:
         row = connection.execute(
             "SELECT parent.id FROM turns JOIN turns AS parent ON parent.turn_id = turns.parent_turn_id "
-            "WHERE turns.turn_id = ? AND turns.kind = 'main' AND parent.kind = 'main' AND parent.session = turns.session "
-            "AND parent.episode = turns.episode AND parent.id NOT IN (SELECT turn FROM next_states)",
+            "WHERE turns.turn_id = ? AND turns.kind = 'main' AND parent.kind = 'main' "
+            "AND parent.session = turns.session AND parent.episode = turns.episode AND parent.id NOT IN (SELECT turn FROM next_states)",
             (turn_id,),
         ).fetchone()
     finally:
@@ -108,7 +109,7 @@ def _broken_rules(connection: sqlite3.Connection) -> list[str]:
             if count:
                 found.append(f"{count} {text}")
     lost = connection.execute(_SUPERSEDED).fetchall()
-    return found + [f"{len(lost)} turns have nothing but replaced samples"] if lost else found
+    return [*found, f"{len(lost)} turns have nothing but replaced samples"] if lost else found
 
 
 def _missing(connection: sqlite3.Connection, history: History) -> list[str]:
@@ -120,10 +121,10 @@ def _missing(connection: sqlite3.Connection, history: History) -> list[str]:
         one for one, turn in history.feedback.items()
         if one not in feedback and turn in turns and history.kept(history.turns.get(turn, ""))
     ]  # fmt: skip
-    return found + [f"{len(unknown)} acknowledged words are not in the journal"] if unknown else found
+    return [*found, f"{len(unknown)} acknowledged words are not in the journal"] if unknown else found
 
 
-def _wrong_weights(connection: sqlite3.Connection, data: Path) -> list[str]:
+def _wrong_weights(connection: sqlite3.Connection, data: Path, history: History) -> list[str]:
     """Checkpoints that were made from other batches than the journal says, and missing ones."""
     versions = {row[0]: row for row in connection.execute(_VERSIONS)}
     batches: dict[int, list[str]] = {}
@@ -142,12 +143,14 @@ def _wrong_weights(connection: sqlite3.Connection, data: Path) -> list[str]:
         while ancestor:
             wanted.insert(0, batches.get(ancestor, []))
             ancestor = versions[ancestor][1]
-        try:
-            learned = json.loads((folder / "trainer.json").read_text())
-        except ValueError:
-            continue  # damaged on purpose
+        content = (folder / "trainer.json").read_bytes()
+        if content == history.damaged.get(folder / "trainer.json"):
+            continue
+        learned = json.loads(content)
         # A sample without a reward is consumed, and no trainer sees it.
-        if len(learned) != len(wanted) or any(set(one) - set(batch) for one, batch in zip(learned, wanted, strict=False)):
+        if len(learned) != len(wanted) or any(
+            set(one) - set(batch) for one, batch in zip(learned, wanted, strict=False)
+        ):
             found.append(f"version {number} learned from other batches than the journal says")
         flat = [sample for batch in learned for sample in batch]
         if len(flat) != len(set(flat)):

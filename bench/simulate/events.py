@@ -84,6 +84,7 @@ class Play:
 
     def note(self, line: str) -> None:
         """Add a line to the trace."""
+        line = line.replace(str(self.world.data), "DATA")
         self.lines.append(f"{self.loop.time():.3f} {self.loop.steps} {line}")
 
     async def run(self) -> None:
@@ -124,9 +125,9 @@ class Play:
         return Talk(f"session-{self.random.getrandbits(48):012x}-{self._sessions}")
 
     async def _say(self, talk: Talk, text: str = "") -> None:
-        """Say something, and check the answer."""
+        """Say something, and check the answer. Who says a certain text waits for it."""
         stream = self.random.random() < 0.3
-        leaves = self.random.choice((0.01, 0.2)) if self.random.random() < 0.05 else None
+        leaves = self.random.choice((0.01, 0.2)) if not text and self.random.random() < 0.05 else None
         messages = [*talk.history, {"role": "user", "content": text or self.random.choice(TEXTS)}]
         body = {"model": self.world.settings.serve.model_name, "messages": messages, "max_tokens": 32, "stream": stream}
         began = self.loop.time()
@@ -137,7 +138,9 @@ class Play:
         if answer is None:
             talk.leaving = talk.leaving or leaves is not None
             if leaves is None and not self.world.was_disturbed(began, self.loop.time()):
-                self.found.append(f"a chat failed with {reply.status} {reply.body[:200]!r} without a fault that excuses it")
+                self.found.append(
+                    f"a chat failed with {reply.status} {reply.body[:200]!r} without a fault that excuses it"
+                )
             return
         turn = reply.headers["x-openclaw-rl-turn"]
         talk.history = [*messages, {"role": "assistant", "content": answer}]
@@ -172,7 +175,9 @@ class Play:
     async def _operate(self) -> None:
         """Do one thing that an operator or an environment does."""
         talk = self.random.choice(self.talks)
-        act = self.random.choice(("promote", "promote", "release", "forget", "forget", "outcome", "expect", "done", "pause"))
+        act = self.random.choice(
+            ("promote", "promote", "release", "forget", "forget", "outcome", "expect", "done", "pause")
+        )
         if act in ("promote", "release"):
             listed = await self._request("GET", "/rl/versions")
             numbers = [one["number"] for one in listed.json()["versions"]] if listed.status == 200 else []
@@ -182,7 +187,9 @@ class Play:
         elif act == "forget":
             await self._forget(talk)
         elif act == "outcome":
-            await self._post("/rl/outcome", {"session_id": talk.session, "reward": self.random.choice((1.0, -1.0, None))})
+            await self._post(
+                "/rl/outcome", {"session_id": talk.session, "reward": self.random.choice((1.0, -1.0, None))}
+            )
         elif act == "expect":
             await self._post("/rl/outcome", {"session_id": talk.session, "pending": True})
         elif act == "done":
@@ -198,8 +205,7 @@ class Play:
         reply = await self._request("DELETE", f"/rl/sessions/{talk.session}")
         if reply.status != 200:
             return
-        turns = [turn for turn, session in self.history.turns.items() if session == talk.session]
-        self.history.forgotten[talk.session] = [talk.session, *turns]
+        self.history.forgotten.add(talk.session)
         if not reply.json()["pending"]:
             self.found += still_there(self.world.data, self.history)
 
@@ -242,6 +248,7 @@ class Play:
                 content = bytearray(path.read_bytes())
                 content[self.random.randrange(len(content))] ^= 1
                 path.write_bytes(content)
+                self.history.damaged[path] = bytes(content)
 
     async def _post(self, path: str, body: Any = None) -> Reply:
         return await self._request("POST", path, body)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import heapq
 import gc
+import heapq
 import itertools
 import sys
 import time
@@ -22,7 +22,7 @@ from typing import Any
 _BEGIN = 1_800_000_000.0
 """Unix time at which every simulation begins."""
 
-MOST_STEPS = 2_000_000
+MOST_STEPS = 100_000
 """Callbacks after which a simulation counts as running in circles."""
 
 
@@ -110,14 +110,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             for database in process.databases:
                 database.close()
             if process.killed is not None:
-                self.call_soon(process.killed, context=contextvars.Context())
+                contextvars.Context().run(process.killed)
 
     def abandon(self) -> None:
         """Let go of everything that still waits. Its `finally` blocks run now and may raise anything."""
         for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
         self._tasks.clear()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]

@@ -14,12 +14,13 @@ import os
 import shutil
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 from unittest.mock import patch
 
@@ -60,7 +61,7 @@ class Reply(NamedTuple):
     """An HTTP response; status 0: the connection was refused or broke."""
 
     status: int
-    headers: dict[str, str] = {}
+    headers: Mapping[str, str] = MappingProxyType({})
     body: bytes = b""
 
     def json(self) -> Any:
@@ -187,7 +188,7 @@ class SimulatedTrainer:
         if end == "away":
             raise TrainerAway("the provider is away")
         if end == "memory":
-            raise TrainerOutOfMemory("the step does not fit", sample_id=ids[0] if ids else None)
+            raise TrainerOutOfMemory("the step does not fit", sample_id=ids[0] if ids else "")
         if end == "bug":
             raise RuntimeError("a fault that is not ours")
         if end != "known":
@@ -302,7 +303,13 @@ class World:
         self.no_lock: Any = ExitStack()
         self.faults = Faults()
         self.engine = SimulatedEngine(self, seed)
-        fields: dict[str, Any] = {"data": data, "api_key": KEY, "device": "cpu", "judge": "rules", "request_timeout": 20.0}
+        fields: dict[str, Any] = {
+            "data": data,
+            "api_key": KEY,
+            "device": "cpu",
+            "judge": "rules",
+            "request_timeout": 20.0,
+        }
         self.settings = Settings(**(fields | settings))
         self.app: Any = None
         self.proxy: SimulatedProcess | None = None
@@ -365,10 +372,10 @@ class World:
         self.faults.engine_away = self.loop.time() + seconds
         self.disturb(seconds)
 
-    def synced(self, path: Path) -> None:
-        """Note that a folder was synced: the names in it survive a power cut."""
-        if path == self.checkpoints:
-            self.durable = {one.name for one in path.iterdir()}
+    def sync(self, descriptor: int) -> None:
+        """Stand for `os.fsync`: the names in a synced folder survive a power cut."""
+        if self.checkpoints.is_dir() and os.fstat(descriptor).st_ino == self.checkpoints.stat().st_ino:
+            self.durable = {one.name for one in self.checkpoints.iterdir()}
 
     def figures(self) -> dict[str, int]:
         """Counts of the journal: turns that wait for a judge, samples that wait for a step, and the numbers of the
@@ -457,7 +464,9 @@ class World:
         self.loop.call_later(pause, self.start_proxy if process is self.proxy else self.start_learner)
 
 
-async def _serve(app: Any, scope: dict[str, Any], data: bytes, left: asyncio.Event, reply: asyncio.Future[Reply]) -> None:
+async def _serve(
+    app: Any, scope: dict[str, Any], data: bytes, left: asyncio.Event, reply: asyncio.Future[Reply]
+) -> None:
     body = [{"type": "http.request", "body": data, "more_body": False}]
     head: list[dict[str, Any]] = []
     parts: list[bytes] = []
@@ -503,21 +512,15 @@ def simulated(loop: VirtualLoop, folder: Path, seed: str, settings: dict[str, An
         stack.enter_context(virtual_time(loop))
         world = World(loop, data, seed, settings)
         ids = Random(f"{seed} ids")
-        sync = files._sync
-
-        def synced(path: Path) -> None:
-            sync(path)
-            world.synced(path)
-
         for owner, name, instead in (
             (os, "urandom", ids.randbytes),
             (async_journal, "GroupWriter", partial(InlineWriter, world)),
             (sqlite, "Connection", SimulatedConnection),
             (SimulatedConnection, "world", world),
-            (files, "_sync", synced),
+            (os, "fsync", world.sync),
             (learner_main, "create_engine", lambda settings, owns: world.engine),
             (learner_main, "create_trainer", lambda settings: SimulatedTrainer(world)),
-            (learner_main.Prompter, "from_settings", lambda settings: prompter()),
+            (Prompter, "from_settings", lambda settings: prompter()),
         ):
             stack.enter_context(patch.object(owner, name, instead, create=True))
         logging.disable(logging.CRITICAL)

@@ -111,7 +111,7 @@ class Reactions:
                 text=text,
                 source=source,
             )
-            await self._journal.add_feedback(feedback)
+            await self._journal.add_feedback(feedback, said_now=True)
             self._metrics.feedback.labels(source).inc()
         self._given[digest] = None
 

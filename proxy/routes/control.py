@@ -91,7 +91,7 @@ async def feedback(request: Request) -> Response:
     entry = Feedback(
         turn_id=turn_id, session_id=session_id, score=score, text=text, source=source, time=given, **chosen_id
     )
-    await service.journal.add_feedback(entry)
+    await service.journal.add_feedback(entry, said_now=not fields.age_seconds)
     service.metrics.feedback.labels(entry.source).inc()
     answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": entry.feedback_id, "score": score}
     return await _respond(service, "feedback", answer)
