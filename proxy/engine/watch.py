@@ -51,7 +51,7 @@ class EngineWatch:
 
     @property
     def away(self) -> str:
-        """The error, if the engine has been away for so long that no new request should wait for it."""
+        """The error, if the engine has been away too long for a new request to wait for it."""
         patience = self._silent_seconds if self._silent else AWAY_SECONDS
         return self.error if self._clock() - self._answered >= patience else ""
 

@@ -234,8 +234,8 @@ class Reply:
             self._timer = loop.call_later(max(0.0, seconds), fail, TimeoutError("no answer in time"))
 
     def limit_silence(self, seconds: float) -> None:
-        """Raise `Silence` in a read that waits for so long; time in which nothing is read does not count. One timer for
-        the whole answer, as in `expire`.
+        """Raise `Silence` in a read that waits so many seconds; time in which nothing is read does not count. One timer
+        for the whole answer, as in `expire`.
         """
 
         def look() -> None:

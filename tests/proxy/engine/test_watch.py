@@ -1,4 +1,4 @@
-"""The engine as the proxy knows it: away for a moment, or for so long that no request should wait."""
+"""The engine as the proxy knows it: away for a moment, or too long for a request to wait."""
 
 from __future__ import annotations
 
