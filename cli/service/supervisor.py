@@ -74,7 +74,7 @@ class Supervisor:
     """The processes of a plan and what they share: settings, ports, key, data folder.
 
     Making one takes the data folder, downloads models and holds the ports: `ConfigError` says what is missing or in
-    use. `say(line)` gets what a person should read while it runs.
+    use. `say(line)` gets what a person should read while it runs. `made_key`: this start made the service's key.
     """
 
     def __init__(self, plan: ServicePlan, *, say: Callable[[str], None]) -> None:
@@ -95,6 +95,7 @@ class Supervisor:
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._locks = [FolderLock(data, role) for role in plan.roles]
+            self.made_key = not settings.serve.api_key and not (data / data_folder.KEY).exists()
             key = settings.serve.api_key or data_folder.stored_key(data)
             self._secret = data_folder.stored_key(data, "engine_secret")
             plan = plan.with_settings(data=data, api_key=key).downloaded()

@@ -71,8 +71,8 @@ class _Proof(NamedTuple):
 
 
 class ChangedAnswers:
-    """The search in one history, among turns of its `owner`. `session_id` is "" where the request names none; `may_continue` says of a turn whether
-    kind and session allow it as the parent.
+    """The search in one history, among the turns of its `owner`. `session_id` is "" where the request names none;
+    `may_continue` says of a turn whether kind and session allow it as the parent.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ _SIGNALS = ("/feedback", "/outcome", "/session-done")
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who sends a request: the index of the key, those of the data folder after those of the settings (0 where no keys
+    """The sender of a request: the index of the key, those of the data folder after those of the settings (0 where no keys
     are set), and its owner. An `admin` may see and change what others own.
     """
 
@@ -55,7 +55,7 @@ class Admission:
             return Caller(found[0])
         stored = self._stored.find(sent) if self._stored is not None else None
         if stored is None:
-            raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
+            raise Unauthorized("The API key is wrong. The service's own is in the file api_key of its data folder.")
         scopes = scopes_of(method, path)
         if not any(map(stored.allows, scopes)):
             raise Forbidden(

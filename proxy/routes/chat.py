@@ -81,7 +81,9 @@ class ChatRoute:
 
 
 class ChatExchange:
-    """One chat request and its response. `work` is the task it runs in; `left` says that it was ended because its client is gone."""
+    """One chat request and its response. `work` is the task it runs in; `left` says that it was ended because its
+    client is gone.
+    """
 
     def __init__(
         self, service: ProxyService, headers: Mapping[str, str], send: Send, caller: Caller, work: asyncio.Task[Any]

@@ -378,7 +378,7 @@ def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None
 
 def _references(connection: Connection, where: str, *values: object) -> list[TurnRef]:
     rows = connection.execute(f"{_REFERENCE} {where}", values)
-    return [TurnRef(*row, settled=bool(settled), owner=owner) for *row, settled, owner in rows]
+    return [TurnRef(*[*row, bool(settled), owner]) for *row, settled, owner in rows]
 
 
 def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
