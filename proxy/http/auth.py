@@ -18,8 +18,8 @@ _SIGNALS = ("/feedback", "/outcome", "/session-done")
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """The sender of a request: the index of the key, those of the data folder after those of the settings (0 where no keys
-    are set), and its owner. An `admin` may see and change what others own.
+    """The sender of a request: the index of its key, those of the data folder after those of the settings (0 where no
+    keys are set), and the key's owner. An `admin` may see and change what others own.
     """
 
     key: int = 0
