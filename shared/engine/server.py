@@ -35,6 +35,7 @@ from openclaw_rl.shared.engine.wire import (
     decode,
     jsonable,
 )
+from openclaw_rl.shared.process import is_local_name, is_loopback
 
 _BODY_LIMIT = 64 << 20
 Scope = MutableMapping[str, Any]
@@ -252,7 +253,8 @@ _SECRET_MISSING = "the engine has a secret: engine_url must be the URL that open
 class EngineGuard:
     """Refuses requests that do not come from this service: those of web pages, which carry an `Origin` or a body that
     is not called JSON (a page may send others anywhere), and with a `secret` those without it as their bearer token,
-    as SGLang's `--api-key` does. `/health` is open.
+    as SGLang's `--api-key` does. Without a secret a page of a site whose name points to this machine could read: then
+    requests from this machine name it as their `Host`. `/health` is open.
     """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str) -> None:
@@ -270,8 +272,13 @@ class EngineGuard:
             return Refused("the engine serves no web pages", 403)
         if scope["method"] == "POST" and not headers.get("content-type", "").startswith("application/json"):
             return Refused("the body must be application/json", 415)
-        if not self._secret or scope["path"] == "/health":
+        if scope["path"] == "/health":
             return None
+        if not self._secret:
+            host = headers.get("host", "")
+            if is_local_name(host) or not is_loopback((scope.get("server") or ("",))[0]):
+                return None
+            return Refused(f"the engine has no secret, and {host!r} is not its address", 403)
         given = headers.get("authorization", "").encode()
         return None if hmac.compare_digest(given, f"Bearer {self._secret}".encode()) else Refused(_SECRET_MISSING, 401)
 

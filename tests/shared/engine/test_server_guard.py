@@ -77,6 +77,32 @@ async def test_a_program_without_the_secret_can_do_nothing(authorization: str | 
     assert engine.reached == ["abort"]
 
 
+@pytest.mark.parametrize(
+    ("server", "host", "status"),
+    [
+        ("127.0.0.1", "evil.example:31000", 403),
+        ("127.0.0.1", "localhost:31000", 200),
+        ("127.0.0.1", "[::1]:31000", 200),
+        ("::1", "evil.example", 403),
+        ("10.0.0.4", "engine.models.svc", 200),  # a network of trusted machines, in which a browser gets no further
+    ],
+)
+async def test_a_page_of_a_site_whose_name_points_here_reads_nothing(server: str, host: str, status: int) -> None:
+    engine = StubEngine()
+    app = create_app(engine, secret="")  # type: ignore[arg-type]
+
+    async def arrived(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "server": (server, 31000)}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=arrived), base_url="http://engine") as client:
+        assert (await client.get("/model_info", headers={"host": host})).status_code == status
+        assert (await client.get("/health", headers={"host": host})).status_code == 200
+    assert engine.reached == ["info"] * (status == 200)
+    async with _client(engine, "right") as client:
+        known = {"authorization": "Bearer right", "host": host}
+        assert (await client.get("/model_info", headers=known)).status_code == 200
+
+
 async def test_a_url_with_the_secret_opens_the_engine_and_no_message_shows_it() -> None:
     assert authorization("http://bearer:ri%2Fght@127.0.0.1:1") == {"authorization": "Bearer ri/ght"}
     assert authorization("http://x:y@127.0.0.1:1") == {"authorization": httpx.BasicAuth("x", "y")._auth_header}
