@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Protocol
@@ -35,9 +37,14 @@ from openclaw_rl.shared.engine.wire import (
     decode,
     jsonable,
 )
+from openclaw_rl.shared.logs import get_log_ids, set_log_ids
 from openclaw_rl.shared.process import is_local_name, is_loopback
 
+log = logging.getLogger(__name__)
+
 _BODY_LIMIT = 64 << 20
+_TURN = re.compile(r"[0-9a-f]{32}")
+"""The id of a request for a turn: the digits of the turn's id."""
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -135,6 +142,8 @@ class Generate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         events: asyncio.Queue[Event] = asyncio.Queue()
         request: GenerateRequest = decode(await _body(Request(scope, receive)), GenerateRequest)
+        if request.rid is not None and _TURN.fullmatch(request.rid):
+            set_log_ids(turn=f"turn_{request.rid}")
         try:
             job: EngineJob = await self._engine.submit(request, events.put_nowait)
         except Refused as refused:
@@ -150,6 +159,8 @@ class Generate:
             if work.done() and (whole := await work) is not None:
                 await Json(whole)(scope, receive, send)
         finally:
+            if get_log_ids():
+                log.info("version %d sampled %d tokens", job.version.number, len(job.output))
             if not work.done():
                 work.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -342,6 +353,7 @@ def http_server(app: Starlette, *, host: str, port: int) -> uvicorn.Server:
             host=host,
             port=port,
             log_level="warning",
+            log_config=None,
             access_log=False,
             timeout_graceful_shutdown=2,
             backlog=2048,

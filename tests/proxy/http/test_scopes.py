@@ -171,6 +171,7 @@ def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None
         body = {"model": "policy", "messages": HELLO, "max_tokens": 4}
         said = [one.post("/v1/chat/completions", json=body, headers=name) for one in (alice, bob, owner)]
         turn, _, _ = (one.headers["x-openclaw-rl-turn"] for one in said)
+        assert f"{turn} (main, " in service.log.read_text()
         sessions = [unquote(one.headers["x-openclaw-rl-session"]) for one in said]
         assert sessions == ["mine@@alice", "mine@@bob", "mine"]
 
