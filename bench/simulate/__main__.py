@@ -5,9 +5,9 @@
     python -m bench.simulate --mutants        the seeds that each of eight mutants takes until it is found
 
 Proxy, judge, learner, versions and journal are the product's; engine and trainer follow a script. Threads are
-callbacks, time is virtual, files are on a RAM disk where there is one. A seed gives settings, order of callbacks, events
-and faults (`bench.simulate.events.FAULTS`). Then the faults stop, and within 60 virtual seconds no turn may wait for a
-judge, a version must come of new reactions, and the engine must serve the journal's live version.
+callbacks, time is virtual, files are on a RAM disk where there is one. A seed gives settings, order of callbacks,
+events and faults (`bench.simulate.events.FAULTS`). Then the faults stop, and within 60 virtual seconds no turn may wait
+for a judge, a version must come of new reactions, and the engine must serve the journal's live version.
 """
 
 from __future__ import annotations

@@ -89,7 +89,8 @@ def unsettled_parent(data: Path, turn_id: str) -> list[str]:
         row = connection.execute(
             "SELECT parent.id FROM turns JOIN turns AS parent ON parent.turn_id = turns.parent_turn_id "
             "WHERE turns.turn_id = ? AND turns.kind = 'main' AND parent.kind = 'main' "
-            "AND parent.session = turns.session AND parent.episode = turns.episode AND parent.id NOT IN (SELECT turn FROM next_states)",
+            "AND parent.session = turns.session AND parent.episode = turns.episode "
+            "AND parent.id NOT IN (SELECT turn FROM next_states)",
             (turn_id,),
         ).fetchone()
     finally:

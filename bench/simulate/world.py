@@ -86,7 +86,11 @@ class Faults:
 
 
 class SimulatedEngine:
-    """An engine that knows which versions it holds and answers with one of a few texts."""
+    """An engine that knows which versions it holds and answers with one of a few texts. `PAUSES`: seconds between the
+    two parts of an answer.
+    """
+
+    PAUSES: ClassVar[Sequence[float]] = (0.0, 0.01, 0.3)
 
     def __init__(self, world: World, seed: str) -> None:
         self._world = world
@@ -110,7 +114,7 @@ class SimulatedEngine:
         ids = self._random.choice(_answers())
         half = len(ids) // 2
         yield Tokens(ids[:half], [-1.0] * half, number)
-        await asyncio.sleep(self._random.choice((0.0, 0.01, 0.3)))
+        await asyncio.sleep(self._random.choice(self.PAUSES))
         if self.restarts != begun:
             raise EngineError("the engine's connection broke")
         rest = [-1.0] * (len(ids) - half)
@@ -413,18 +417,10 @@ class World:
             return Reply(0)
         reply: asyncio.Future[Reply] = self.loop.create_future()
         self._replies[reply] = process
-        path, _, query = path.partition("?")
-        sent = {"authorization": f"Bearer {KEY}", "content-type": "application/json", **(headers or {})}
-        scope = {
-            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in sent.items()], "http_version": "1.1",
-            "scheme": "http", "server": ("127.0.0.1", 30000), "client": ("127.0.0.1", 1), "root_path": "",
-        }  # fmt: skip
-        data = b"" if body is None else json.dumps(body).encode()
         left = asyncio.Event()
         if leaves_after is not None:
             self.loop.call_later(leaves_after, left.set)
-        self.loop.start(process, _serve(app, scope, data, left, reply))
+        self.loop.start(process, answer(app, method, path, body, headers or {}, reply, left))
         try:
             return await reply
         finally:
@@ -464,16 +460,31 @@ class World:
         self.loop.call_later(pause, self.start_proxy if process is self.proxy else self.start_learner)
 
 
-async def _serve(
-    app: Any, scope: dict[str, Any], data: bytes, left: asyncio.Event, reply: asyncio.Future[Reply]
+async def answer(
+    app: Any,
+    method: str,
+    path: str,
+    body: Any,
+    headers: Mapping[str, str],
+    reply: asyncio.Future[Reply],
+    left: asyncio.Event,
 ) -> None:
-    body = [{"type": "http.request", "body": data, "more_body": False}]
+    """Let an application answer a request into `reply`; the client is gone once it has `left`."""
+    path, _, query = path.partition("?")
+    given = {"authorization": f"Bearer {KEY}", "content-type": "application/json", **headers}
+    scope = {
+        "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in given.items()], "http_version": "1.1",
+        "scheme": "http", "server": ("127.0.0.1", 30000), "client": ("127.0.0.1", 1), "root_path": "",
+    }  # fmt: skip
+    data = b"" if body is None else json.dumps(body).encode()
+    unread = [{"type": "http.request", "body": data, "more_body": False}]
     head: list[dict[str, Any]] = []
     parts: list[bytes] = []
 
     async def receive() -> dict[str, Any]:
-        if body:
-            return body.pop()
+        if unread:
+            return unread.pop()
         await left.wait()
         return {"type": "http.disconnect"}
 
@@ -485,8 +496,8 @@ async def _serve(
             return
         parts.append(message.get("body", b""))
         if not message.get("more_body") and not reply.done():
-            headers = {bytes(name).decode(): bytes(value).decode() for name, value in head[0]["headers"]}
-            reply.set_result(Reply(head[0]["status"], headers, b"".join(parts)))
+            sent = {bytes(name).decode(): bytes(value).decode() for name, value in head[0]["headers"]}
+            reply.set_result(Reply(head[0]["status"], sent, b"".join(parts)))
 
     try:
         await app(scope, receive, send)
