@@ -29,7 +29,7 @@ import numpy
 import psutil
 
 from bench.program import log, milliseconds, parser, report, run
-from bench.simulate.world import KEY, Faults, Reply, SimulatedEngine, answer, prompter
+from bench.simulate.world import KEY, Faults, SimulatedEngine, SimulatedReply, answer, prompter
 from openclaw_rl.learner import main as learner_main
 from openclaw_rl.proxy.app import create_app
 from openclaw_rl.proxy.service import ProxyService
@@ -174,8 +174,8 @@ class Soak:
         size = sum(path.stat().st_size for path in self._data.glob("journal.db*"))
         self.memory.append((len(self.seconds), own, learner, size))
 
-    async def _request(self, path: str, body: Any, session: str) -> Reply:
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    async def _request(self, path: str, body: Any, session: str) -> SimulatedReply:
+        reply: asyncio.Future[SimulatedReply] = asyncio.get_running_loop().create_future()
         await answer(self._app, "POST", path, body, {"x-session-id": session}, reply, asyncio.Event())
         found = await reply
         if found.status != 200:

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.mutants import MUTANTS, applied
 from bench.program import log, parser, report, run
-from bench.simulate.events import Outcome, simulate
+from bench.simulate.events import SimulationResult, simulate
 from bench.simulate.world import prompter
 
 COLUMNS = ("seeds", "events", "violations", "no_progress", "first_bad_seed")
@@ -32,7 +32,7 @@ _MEMORY = Path("/dev/shm")
 _HASHES = "PYTHONHASHSEED"
 
 
-def outcomes(seeds: Iterable[int], events: int) -> Iterator[Outcome]:
+def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
     """Run seeds one after the other, each in a folder of its own."""
     prompter()
     gc.collect()
@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace) -> int:
     return int(missed or result["first_bad_seed"] is not None)
 
 
-def _describe(outcome: Outcome) -> None:
+def _describe(outcome: SimulationResult) -> None:
     """Say what was wrong with a seed."""
     for text in outcome.violations:
         log.print(f"seed {outcome.seed}: {text}", markup=False)

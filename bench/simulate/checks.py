@@ -83,14 +83,15 @@ def served_versions(data: Path, turn_id: str) -> list[str]:
 
 
 def unsettled_parent(data: Path, turn_id: str) -> list[str]:
-    """An acknowledged turn whose parent, in the same episode, has no next state."""
+    """An acknowledged turn whose parent, in the same open episode, has no next state."""
     connection = sqlite3.connect(data / "journal.db")
     try:
         row = connection.execute(
             "SELECT parent.id FROM turns JOIN turns AS parent ON parent.turn_id = turns.parent_turn_id "
             "WHERE turns.turn_id = ? AND turns.kind = 'main' AND parent.kind = 'main' "
             "AND parent.session = turns.session AND parent.episode = turns.episode "
-            "AND parent.id NOT IN (SELECT turn FROM next_states)",
+            "AND parent.id NOT IN (SELECT turn FROM next_states) AND EXISTS (SELECT 1 FROM episodes "
+            "WHERE episodes.session = turns.session AND episodes.episode = turns.episode AND ended IS NULL)",
             (turn_id,),
         ).fetchone()
     finally:

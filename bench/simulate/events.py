@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.simulate.checks import History, served_versions, still_there, unsettled_parent, violations
 from bench.simulate.loop import RunsInCircles, VirtualLoop, collecting
-from bench.simulate.world import Faults, Reply, World, simulated
+from bench.simulate.world import Faults, SimulatedReply, World, simulated
 
 CLIENTS = 3
 CALM_SECONDS = 60.0
@@ -32,7 +32,7 @@ TEXTS = (
 
 
 @dataclass
-class Outcome:
+class SimulationResult:
     """The end of one simulation."""
 
     seed: int
@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass
-class Talk:
+class SimulatedTalk:
     """A person's conversation. `leaving`: the next message begins another."""
 
     session: str
@@ -120,11 +120,11 @@ class Play:
                 self._check("while faults came")
             await asyncio.sleep(pace * self.random.choice((0.0, 0.02, 0.2, 1.0, 3.0)))
 
-    def _talk(self) -> Talk:
+    def _talk(self) -> SimulatedTalk:
         self._sessions += 1
-        return Talk(f"session-{self.random.getrandbits(48):012x}-{self._sessions}")
+        return SimulatedTalk(f"session-{self.random.getrandbits(48):012x}-{self._sessions}")
 
-    async def _say(self, talk: Talk, text: str = "") -> None:
+    async def _say(self, talk: SimulatedTalk, text: str = "") -> None:
         """Say something, and check the answer. Who says a certain text waits for it."""
         stream = self.random.random() < 0.3
         leaves = self.random.choice((0.01, 0.2)) if not text and self.random.random() < 0.05 else None
@@ -149,7 +149,7 @@ class Play:
         if self.history.kept(talk.session):
             self.found += served_versions(self.world.data, turn) + unsettled_parent(self.world.data, turn)
 
-    async def _judge(self, talk: Talk, turn: str = "", score: float = 0.0) -> None:
+    async def _judge(self, talk: SimulatedTalk, turn: str = "", score: float = 0.0) -> None:
         """Give a thumb, with the same id until it is acknowledged or given up."""
         turn = turn or self.random.choice(talk.turns[-4:])
         if turn in self._speaking or talk.leaving:
@@ -198,7 +198,7 @@ class Play:
             self._paused = not self._paused
             await self._post("/rl/pause" if self._paused else "/rl/resume")
 
-    async def _forget(self, talk: Talk) -> None:
+    async def _forget(self, talk: SimulatedTalk) -> None:
         """Forget a session; a client that is in the middle of a request begins another one afterwards."""
         talk.leaving = True
         self.history.maybe_forgotten.add(talk.session)
@@ -250,10 +250,10 @@ class Play:
                 path.write_bytes(content)
                 self.history.damaged[path] = bytes(content)
 
-    async def _post(self, path: str, body: Any = None) -> Reply:
+    async def _post(self, path: str, body: Any = None) -> SimulatedReply:
         return await self._request("POST", path, body)
 
-    async def _request(self, method: str, path: str, body: Any = None) -> Reply:
+    async def _request(self, method: str, path: str, body: Any = None) -> SimulatedReply:
         began = self.loop.time()
         reply = await self.world.request(method, path, body)
         self.note(f"{method} {path[:20]} {reply.status}")
@@ -309,7 +309,7 @@ class Play:
         return found
 
 
-def _answer(reply: Reply) -> str | None:
+def _answer(reply: SimulatedReply) -> str | None:
     """The text of a complete answer; `None` without one."""
     if reply.status != 200 or not reply.body:
         return None
@@ -334,13 +334,13 @@ FAULTS = (
 )
 
 
-def simulate(seed: int, folder: Path, *, events: int = 200) -> Outcome:
+def simulate(seed: int, folder: Path, *, events: int = 200) -> SimulationResult:
     """Run one simulation in a folder. The same seed and number of events give the same trace."""
     with collecting():
         return _simulated(seed, folder, events)
 
 
-def _simulated(seed: int, folder: Path, events: int) -> Outcome:
+def _simulated(seed: int, folder: Path, events: int) -> SimulationResult:
     draw = Random(f"{seed} settings")
     settings = {
         "method": draw.choice(("binary", "binary", "combined")),
@@ -359,4 +359,4 @@ def _simulated(seed: int, folder: Path, events: int) -> Outcome:
         except RunsInCircles as error:
             play.found.append(str(error))
         loop.abandon()
-    return Outcome(seed, play.events, play.found, play.late, play.lines)
+    return SimulationResult(seed, play.events, play.found, play.late, play.lines)

@@ -57,7 +57,7 @@ def _answers() -> list[list[int]]:
     return [[*found.tokenizer.encode(text), found.stop_ids[0]] for text in ANSWERS]
 
 
-class Reply(NamedTuple):
+class SimulatedReply(NamedTuple):
     """An HTTP response; status 0: the connection was refused or broke."""
 
     status: int
@@ -323,7 +323,7 @@ class World:
         self.crashes: list[str] = []
         self.durable: set[str] = set()
         self.trace: Callable[[str], None] = lambda line: None
-        self._replies: dict[asyncio.Future[Reply], SimulatedProcess] = {}
+        self._replies: dict[asyncio.Future[SimulatedReply], SimulatedProcess] = {}
         self._restart_pauses = {"proxy": 0.1, "learner": 0.1}
 
     @property
@@ -410,12 +410,12 @@ class World:
         *,
         headers: dict[str, str] | None = None,
         leaves_after: float | None = None,
-    ) -> Reply:
+    ) -> SimulatedReply:
         """Send a request to the proxy. The client leaves after so many seconds."""
         process, app = self.proxy, self.app
         if app is None or process is None or not process.alive:
-            return Reply(0)
-        reply: asyncio.Future[Reply] = self.loop.create_future()
+            return SimulatedReply(0)
+        reply: asyncio.Future[SimulatedReply] = self.loop.create_future()
         self._replies[reply] = process
         left = asyncio.Event()
         if leaves_after is not None:
@@ -454,7 +454,7 @@ class World:
             self.disturb(self._restart_pauses["proxy"])
             for reply, owner in list(self._replies.items()):
                 if owner is process and not reply.done():
-                    reply.set_result(Reply(0))
+                    reply.set_result(SimulatedReply(0))
         pause = self._restart_pauses[process.name]
         self._restart_pauses[process.name] = min(2 * pause, 5.0)
         self.loop.call_later(pause, self.start_proxy if process is self.proxy else self.start_learner)
@@ -466,7 +466,7 @@ async def answer(
     path: str,
     body: Any,
     headers: Mapping[str, str],
-    reply: asyncio.Future[Reply],
+    reply: asyncio.Future[SimulatedReply],
     left: asyncio.Event,
 ) -> None:
     """Let an application answer a request into `reply`; the client is gone once it has `left`."""
@@ -497,13 +497,13 @@ async def answer(
         parts.append(message.get("body", b""))
         if not message.get("more_body") and not reply.done():
             sent = {bytes(name).decode(): bytes(value).decode() for name, value in head[0]["headers"]}
-            reply.set_result(Reply(head[0]["status"], sent, b"".join(parts)))
+            reply.set_result(SimulatedReply(head[0]["status"], sent, b"".join(parts)))
 
     try:
         await app(scope, receive, send)
     finally:
         if not reply.done():
-            reply.set_result(Reply(0))
+            reply.set_result(SimulatedReply(0))
 
 
 @cache

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.mutants import applied
-from bench.simulate.events import Outcome, simulate
+from bench.simulate.events import SimulationResult, simulate
 
 EVENTS = 40
 
 
-def outcome(folder: Path, seed: int) -> Outcome:
+def outcome(folder: Path, seed: int) -> SimulationResult:
     folder.mkdir()
     return simulate(seed, folder, events=EVENTS)
 
