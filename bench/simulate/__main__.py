@@ -2,7 +2,7 @@
 
     python -m bench.simulate --seeds 10000 --json
     python -m bench.simulate --seed 17        one seed, with its trace: the same at every run
-    python -m bench.simulate --mutants        the seeds that each of eight mutants takes until it is found
+    python -m bench.simulate --mutants        and the seeds that each of eight mutants takes until it is found
 
 Proxy, judge, learner, versions and journal are the product's; engine and trainer follow a script. Threads are
 callbacks, time is virtual, files are on a RAM disk where there is one. A seed gives settings, order of callbacks,
@@ -30,6 +30,8 @@ from bench.simulate.world import prompter
 COLUMNS = ("seeds", "events", "violations", "no_progress", "first_bad_seed")
 _MEMORY = Path("/dev/shm")
 _HASHES = "PYTHONHASHSEED"
+MOST_FOR_A_MUTANT = 200
+"""Seeds in which a mutant must be found."""
 
 
 def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
@@ -46,13 +48,11 @@ def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
 def found_after(mutant: str, options: argparse.Namespace) -> int | None:
     """The number of seeds until a mutant is found; `None` if it is not."""
     with applied(mutant):
-        for number, outcome in enumerate(
-            outcomes(range(options.first, options.first + options.seeds), options.events), 1
-        ):
+        for number, outcome in enumerate(outcomes(range(MOST_FOR_A_MUTANT), options.events), 1):
             if outcome.bad:
                 log.print(f"{mutant}: {(outcome.violations + outcome.no_progress)[0]}")
                 return number
-    log.print(f"{mutant}: not found in {options.seeds} seeds")
+    log.print(f"{mutant}: not found in {MOST_FOR_A_MUTANT} seeds")
     return None
 
 
@@ -66,22 +66,20 @@ def measure(options: argparse.Namespace) -> int:
         return int(outcome.bad)
     began = time.perf_counter()
     result: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"first_bad_seed": None}
-    if not options.mutants:
-        for outcome in outcomes(range(options.first, options.first + options.seeds), options.events):
-            result["seeds"] += 1
-            result["events"] += outcome.events
-            result["violations"] += bool(outcome.violations)
-            result["no_progress"] += bool(outcome.no_progress)
-            if outcome.bad:
-                _describe(outcome)
-                result["first_bad_seed"] = (
-                    outcome.seed if result["first_bad_seed"] is None else result["first_bad_seed"]
-                )
-    else:
+    for outcome in outcomes(range(options.first, options.first + options.seeds), options.events):
+        result["seeds"] += 1
+        result["events"] += outcome.events
+        result["violations"] += bool(outcome.violations)
+        result["no_progress"] += bool(outcome.no_progress)
+        if outcome.bad:
+            _describe(outcome)
+            first = result["first_bad_seed"]
+            result["first_bad_seed"] = outcome.seed if first is None else first
+    if options.mutants:
         result |= {"mutants": {name: found_after(name, options) for name in MUTANTS}}
     seconds = time.perf_counter() - began
-    rows = [[str(result[name]) for name in COLUMNS]] if not options.mutants else []
-    rows += [[name, "", "", "", str(seeds or "not found")] for name, seeds in result.get("mutants", {}).items()]
+    rows = [[str(result[name]) for name in COLUMNS]]
+    rows += [["mutant", name, "", "", str(seeds or "not found")] for name, seeds in result.get("mutants", {}).items()]
     report(options, f"{seconds:.0f} s in all", COLUMNS, rows, result)
     missed = None in result.get("mutants", {}).values()
     return int(missed or result["first_bad_seed"] is not None)
@@ -100,11 +98,13 @@ def main() -> int:
         os.environ[_HASHES] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "bench.simulate", *sys.argv[1:]])
     options = parser(__doc__)
-    options.add_argument("--seeds", type=int, default=1000, help="number of simulations; for a mutant, at most")
+    options.add_argument("--seeds", type=int, default=1000, help="number of simulations")
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--seed", type=int, help="run this one alone and print its trace")
     options.add_argument("--events", type=int, default=200, help="events and faults of a simulation")
-    options.add_argument("--mutants", action="store_true", help="put each mutant into the product, and look for it")
+    options.add_argument(
+        "--mutants", action="store_true", help="then put each mutant into the product, and look for it"
+    )
     return run(options, measure)
 
 
