@@ -137,9 +137,13 @@ class ChatExchange:
         placed = await self._place(parsed)
         set_log_ids(turn=placed.placement.turn_id, session=placed.placement.session_id)
         request, plan = await self._render(placed)
+        if plan.error is None:
+            plan = service.others.plan(request)
+            if plan == AnswerPlan() and service.watch.away:
+                raise EngineError(service.watch.away, status=503)
         await self._admit(request)
         if plan.error is None:
-            request, plan = await self._choose_tool(request, service.others.plan(request))
+            request, plan = await self._choose_tool(request, plan)
         turns = [service.turn(one, plan) for one in spread(request)]
         self._response_headers = _describe(turns)
         self._say_unrecorded()
