@@ -32,6 +32,15 @@ COMMANDS = {
     "resume": ("pause:resume", "Continue training after pause."),
     "versions": ("versions:versions", "List the versions of the policy: parent, state, samples, the guard's verdict."),
     "rollback": ("rollback:rollback", "Serve an older version again, within seconds, and continue learning from it."),
+    "promote": ("rollback:promote", "Serve this version, older or newer, and continue learning from it."),
+    "pin": (
+        "rollback:pin",
+        "Keep a version live: no other goes live, and training waits, until pin --off.",
+    ),
+    "forget": (
+        "forget:forget",
+        "Delete conversations and all that was said about them: a session, or everything before a day.",
+    ),
     "import": (
         "import_:import_files",
         "Import other models' conversations for off-policy training; the policy computes the answers' logprobs.",

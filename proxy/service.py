@@ -130,6 +130,7 @@ class ProxyService:
             ("pulse", self.pulse.run()),
             ("idle episodes", self.sessions.run()),
             ("erasing", self.sessions.erase()),
+            ("retention", self.sessions.retain(self.settings.serve.keep_days)),
             ("heartbeat", self._heartbeats()),
             ("loop lag", watch_lag(self.metrics.loop_lag.observe)),
         ):

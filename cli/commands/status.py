@@ -45,6 +45,8 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     serving = "the base" if not live else f"version {live}"
     if engine is not None and engine != (live or 0):
         serving += f" (the engine still has {engine})" if engine >= 0 else " (the engine has something else)"
+    if version.get("pinned") is not None:
+        serving += f"; version {version['pinned']} is pinned"
     transfer = answer.get("model", {}).get("weight_transfer")
     quarantined = backlog.get("quarantined", {})
     total = sum(quarantined.values())

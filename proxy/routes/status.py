@@ -38,7 +38,11 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
     training = "off" if not service.settings.learning.train else "paused" if control == "paused" else "running"
     shown = _processes(service, processes)
     return {
-        "version": {"live": counts["live"], "engine": info.live if info is not None else None},
+        "version": {
+            "live": counts["live"],
+            "engine": info.live if info is not None else None,
+            "pinned": await service.journal.pinned(),
+        },
         "model": {
             "name": service.settings.serve.model_name,
             "path": service.settings.engine.model,

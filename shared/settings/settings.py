@@ -78,6 +78,9 @@ class ServeSettings(Group):
     session_idle_seconds: float = Field(
         3600.0, gt=0, description="Seconds without a main turn or feedback after which an episode ends"
     )
+    keep_days: float = Field(
+        0.0, ge=0, description="Days after which turns are forgotten, with all that was said about them; 0 keeps them"
+    )
     side_model: str = Field(
         "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
     )
