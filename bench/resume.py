@@ -72,7 +72,7 @@ def settings_of(data: Path, port: int) -> dict[str, str]:
     """Settings of a run, as variables: few rollouts, and batches that do not grow with what waits."""
     chosen = {
         "data": data, "model": TINY.name, "device": "cpu", "engine_url": f"http://127.0.0.1:{port}",
-        "batch_size": BATCH, "rehearsals": 2, "anchors": 1, "guard_answers": 2, "max_output_tokens": 48,
+        "batch_size": BATCH, "rehearsals": 2, "anchors": 1, "rehearsal_max_tokens": 32,
         "max_version_lag": 1000, "keep_checkpoints": 1000, "audit_fraction": 0,
     }  # fmt: skip
     return {f"OPENCLAW_RL_{name.upper()}": str(value) for name, value in chosen.items()}

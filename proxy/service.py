@@ -27,11 +27,11 @@ from openclaw_rl.proxy.engine.watch import EngineWatch
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
-from openclaw_rl.proxy.metrics.loop_lag import watch_lag
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, RequestError
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.loop_lag import watch_lag
 from openclaw_rl.shared.records import now
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.judge_spec import JudgeModels

@@ -67,7 +67,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     notes = (answer.get("processes", {}).get("learner") or {}).get("detail", {}).get("notes", {})
     lines += list(notes.items())
     if answer["why_untrained"]:
-        lines.append(("nothing trained", answer["why_untrained"]))
+        lines.append(("not learning" if answer["trained"] else "nothing trained", answer["why_untrained"]))
     lines += traffic_lines(answer)
     lines += [("cloud", spending)] if spending else []
     shown = table("", "")
