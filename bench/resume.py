@@ -5,8 +5,9 @@
 The same recorded and judged turns are learned from twice, by the tiny policy's own trainer, learner and engine. The
 first run is left alone. In the second, `kill -9` ends the learner once in every step, in turn: while the trainer works,
 when the checkpoint is written, before the version is committed, before it is published, and before old checkpoints are
-removed. Every file of every version's checkpoint, optimizer included, must be the same, bit for bit. The engine computes
-one answer at a time: answers that are computed together with others are rounded otherwise.
+removed. Every version's checkpoint must be the same, bit for bit: what is served, the trainer's weights and the state of
+the optimizer. The engine computes one answer at a time: answers that are computed together with others are rounded
+otherwise.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
+
+import torch
 
 from bench.program import log, parser, report, run
 from openclaw_rl.evaluation.problems import take
@@ -216,23 +219,44 @@ async def live(environment: Mapping[str, str], steps: int, place: str = "", numb
         raise ResumeFailed(f"the learner made no step {number} in {PATIENCE:.0f} s")
     wanted = -signal.SIGKILL if place else 0
     if process.exitcode != wanted:
-        raise ResumeFailed(
-            f"the learner ended with {process.exitcode} instead of {wanted}, at {place or 'the end'}"
-        )
+        raise ResumeFailed(f"the learner ended with {process.exitcode} instead of {wanted}, at {place or 'the end'}")
 
 
-def files(data: Path, number: int) -> dict[str, str]:
-    """The digests of the files of a version's checkpoint; its `meta.json` names the time of its step."""
+def parts(data: Path, number: int) -> dict[str, str]:
+    """The digests of all parts of a version's checkpoint: files of weights, and each value of the trainer's state (of
+    two equal states the files may differ, by the order in which they name what is used twice).
+    """
     folder = data / "checkpoints" / str(number)
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "meta.json")
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".pt":
+            state = torch.load(path, weights_only=True, map_location="cpu")
+            found |= {f"{name}/{key}": one for key, one in values(state).items()}
+        elif name != "meta.json":
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def values(state: Any, name: str = "") -> dict[str, str]:
+    """The values in a nested state, by their places; tensors by their bits."""
+    if isinstance(state, Mapping):
+        pairs: Any = state.items()
+    elif isinstance(state, list | tuple):
+        pairs = enumerate(state)
+    elif isinstance(state, torch.Tensor):
+        bits = state.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        return {name: f"{state.dtype} {tuple(state.shape)} {hashlib.sha256(bits).hexdigest()}"}
+    else:
+        return {name: repr(state)}
+    return {place: one for key, value in pairs for place, one in values(value, f"{name}.{key}").items()}
 
 
 def differences(one: Path, other: Path, steps: int) -> list[str]:
-    """The files that are not the same in both runs."""
+    """The parts that are not the same in both runs."""
     found = []
     for number in range(1, steps + 1):
-        ours, theirs = files(one, number), files(other, number)
+        ours, theirs = parts(one, number), parts(other, number)
         found += [f"{number}/{name}" for name in sorted({*ours, *theirs}) if ours.get(name) != theirs.get(name)]
     return found
 
@@ -273,13 +297,13 @@ async def measure(options: argparse.Namespace) -> int:
                 await end_child(engine, 5.0)
         differing = differences(*runs, steps)
         lines = [lineage(data) for data in runs]
-        compared = sum(len(files(runs[0], number)) for number in range(1, steps + 1))
+        compared = sum(len(parts(runs[0], number)) for number in range(1, steps + 1))
     same = lines[0] == lines[1] and not differing
     result = {
         "steps": steps,
         "kills": places.total(),
         "places": dict(places),
-        "files": compared,
+        "compared": compared,
         "different": len(differing),
         "first_different": differing[0] if differing else "",
         "same_versions": lines[0] == lines[1],

@@ -18,7 +18,8 @@ _LAGS = 240
 
 class Progress:
     """The state, its detail and its start, the last step's figures, the last error, and notes: failures that learning
-    continues without, by their subject. `loop_lag` in its status is the largest lateness of the last minute, in seconds.
+    continues without, by their subject. `loop_lag` in its status is the largest lateness of the last minute, in
+    seconds.
     """
 
     def __init__(self, process: str = "learner") -> None:

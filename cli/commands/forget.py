@@ -19,7 +19,9 @@ from openclaw_rl.shared.journal import Forgotten, Journal
 
 
 def forget(
-    session: Annotated[str, typer.Argument(metavar="[SESSION]", help="Session to forget; without it use --before")] = "",
+    session: Annotated[
+        str, typer.Argument(metavar="[SESSION]", help="Session to forget; without it use --before")
+    ] = "",
     before: Annotated[
         str, typer.Option(metavar="DATE", help="Forget the episodes without a turn since this day: 2026-05-01")
     ] = "",
@@ -29,7 +31,7 @@ def forget(
     key: Key = "",
     as_json: Json = False,
 ) -> None:
-    """Show what is to be forgotten, ask, and forget it. Raises `ConfigError` for both or neither of session and date."""
+    """Show what is to be forgotten, ask, and forget it. Raises `ConfigError` unless one of session and date is given."""
     if bool(session) == bool(before):
         raise ConfigError("name either a SESSION or a day with --before, for example: forget --before 2026-05-01")
     wanted: dict[str, Any] = {"session_id": session} if session else {"before": unix_time(before, "--before")}
@@ -63,7 +65,7 @@ def _describe(found: Forgotten, subject: str) -> str:
 
 
 class _Place(Protocol):
-    """Where the journal is reached. `forget` returns whether text is pending."""
+    """A place from which the journal is reached. `forget` returns whether text is pending."""
 
     def preview(self, wanted: dict[str, Any]) -> Forgotten: ...
     def forget(self, wanted: dict[str, Any]) -> bool: ...

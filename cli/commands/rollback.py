@@ -69,9 +69,7 @@ def pin(
         typer.echo(f"version {answer['unpinned']} is pinned no more; training: {answer['training']}")
 
 
-def _make_live(
-    asked: Service, number: int, *, release: bool = False, pin: bool = False, as_json: bool = False
-) -> None:
+def _make_live(asked: Service, number: int, *, release: bool = False, pin: bool = False, as_json: bool = False) -> None:
     chosen = [f"{name}=true" for name, wanted in (("release", release), ("pin", pin)) if wanted]
     answer = asked.post(f"/rl/versions/{number}/promote{'?' if chosen else ''}{'&'.join(chosen)}")
     if as_json:

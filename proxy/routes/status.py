@@ -114,7 +114,9 @@ def _processes(service: ProxyService, rows: Mapping[str, ProcessRow]) -> dict[st
         }
     shown["proxy"] = {**shown.get("proxy", {"detail": {}}), "pid": os.getpid(), "alive": True}
     children = shown.get("supervisor", {}).get("detail", {}).get("processes", {})
-    engine, learner = (children.get(name, {}) if isinstance(children, Mapping) else {} for name in ("engine", "learner"))
+    engine, learner = (
+        children.get(name, {}) if isinstance(children, Mapping) else {} for name in ("engine", "learner")
+    )
     if "learner" in shown or learner.get("restarts"):
         shown["learner"] = {
             **shown.get("learner", {"pid": None, "alive": False, "detail": {}}),

@@ -31,8 +31,8 @@ def why_untrained(
     pause_reason: str = "",
 ) -> str:
     """A sentence, or "" where something was trained and nothing holds learning up. `counts` is the journal's status,
-    `training` is `running`, `paused` (for `pause_reason`) or `off`, `learner` its process row in `/rl/status`, `None` if
-    it never reported.
+    `training` is `running`, `paused` (for `pause_reason`) or `off`, `learner` its process row in `/rl/status`, `None`
+    if it never reported.
     """
     held_up = _switched_off(training, pause_reason) or _hindrance(learner, counts)
     if counts["consumed"]:
@@ -62,7 +62,7 @@ def _switched_off(training: str, pause_reason: str) -> str:
 
 
 def _hindrance(learner: Mapping[str, Any] | None, counts: Mapping[str, Any]) -> str:
-    """The thing that the learner cannot go on without."""
+    """The thing that the learner needs to continue."""
     if learner is None:
         return "the learner has not run yet: openclaw-rl serve starts it"
     detail = learner.get("detail") or {}

@@ -202,7 +202,8 @@ def _reactions(rows: list[tuple[Any, ...]]) -> list[TurnReaction]:
 def commit_version(connection: Connection, version: PolicyVersion) -> None:
     """Store a version and consume its samples (ids of journalled ones alone), all or nothing.
 
-    A candidate's parent must be the live version: JournalError if another one was made live meanwhile, or one is pinned.
+    A candidate's parent must be the live version: JournalError if another one was made live meanwhile, or
+    one is pinned.
 
     Raises JournalError when the number is taken, the parent is unknown, or a sample is unknown (its session may
     have been forgotten meanwhile), already in a version, or set aside meanwhile. A version committed as `rejected`

@@ -93,9 +93,7 @@ HELD_UP: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "never started": ({"learner": None}, "the learner has not run yet: openclaw-rl serve starts it"),
     "stopped": ({"learner": {"alive": False}}, "the learner has stopped: openclaw-rl serve starts it"),
-    "loading": (
-        {"learner": learner("loading the policy", detail="tiny")}, "the learner is loading the policy: tiny"
-    ),
+    "loading": ({"learner": learner("loading the policy", detail="tiny")}, "the learner is loading the policy: tiny"),
     "damaged checkpoint": (
         {"learner": learner("loading the policy", "starting: version 3 cannot be read")},
         "the learner cannot start (starting: version 3 cannot be read)",
@@ -136,14 +134,14 @@ HELD_UP: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", HELD_UP)
-def test_whatever_holds_learning_up_is_named_before_and_after_the_first_step(case: str) -> None:
+def test_all_that_holds_learning_up_is_named_before_and_after_the_first_step(case: str) -> None:
     changes, words = HELD_UP[case]
     assert why(CHATS, **(JUDGED | changes)).endswith(words)
     assert why(CHATS, **(JUDGED | changes), consumed=8) == words
 
 
 @pytest.mark.parametrize("traffic", [{}, {"main": 5}])
-def test_what_is_missing_first_does_not_hide_that_the_learner_cannot_start(traffic: dict[str, Any]) -> None:
+def test_a_lack_of_traffic_does_not_hide_that_the_learner_cannot_start(traffic: dict[str, Any]) -> None:
     broken = learner("starting", "starting: version 3 cannot be read")
     assert why(*[CHATS] * bool(traffic), **traffic, learner=broken).endswith(
         "; and the learner cannot start (starting: version 3 cannot be read)"

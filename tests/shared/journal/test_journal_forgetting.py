@@ -1,4 +1,4 @@
-"""What is forgotten is nowhere in the data folder, and what is not forgotten stays as it was."""
+"""Forgotten text is nowhere in the data folder, and everything else stays as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which version may go live, and which checkpoints may be removed."""
+"""The versions that may go live, and the checkpoints that may be removed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_only_what_passed_and_has_its_files_is_promoted(journal: Journal) -> Non
     assert live(journal) == 2
 
 
-def test_what_is_needed_is_not_marked_for_removal_and_what_is_marked_is_not_promoted(journal: Journal) -> None:
+def test_no_needed_version_is_marked_for_removal_and_no_marked_one_is_promoted(journal: Journal) -> None:
     assert journal.begin_removal([0, 1, 2, 3, 4]) == [0, 1, 2]  # 4 is live and 3 its parent
     assert "keep_checkpoints" in journal.promote(1)
     with pytest.raises(JournalError, match="removed"):
