@@ -37,6 +37,10 @@ COMMANDS = {
         "rollback:pin",
         "Keep a version live: no other goes live, and training waits, until pin --off.",
     ),
+    "diff": (
+        "diff:diff",
+        "Let two versions answer the same prompts, recent ones or your own, and show both answers.",
+    ),
     "forget": (
         "forget:forget",
         "Delete conversations and all that was said about them: a session, or everything before a day.",

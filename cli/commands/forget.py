@@ -31,7 +31,7 @@ def forget(
     key: Key = "",
     as_json: Json = False,
 ) -> None:
-    """Show what is to be forgotten, ask, and forget it. Raises `ConfigError` unless one of session and date is given."""
+    """Show what is to be forgotten, ask, and forget it. Raises `ConfigError` unless a session or a date is named."""
     if bool(session) == bool(before):
         raise ConfigError("name either a SESSION or a day with --before, for example: forget --before 2026-05-01")
     wanted: dict[str, Any] = {"session_id": session} if session else {"before": unix_time(before, "--before")}
