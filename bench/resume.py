@@ -5,8 +5,8 @@
 The same recorded and judged turns are learned from twice, by the tiny policy's own trainer, learner and engine. The
 first run is left alone. In the second, `kill -9` ends the learner once in every step, in turn: while the trainer works,
 when the checkpoint is written, before the version is committed, before it is published, and before old checkpoints are
-removed. Every version's checkpoint must be the same, bit for bit: served weights, the trainer's own, and the optimizer's
-state. The engine computes one answer at a time: answers that are computed together with others are rounded otherwise.
+removed. Every checkpoint must be the same, bit for bit: served weights, the trainer's own, and the optimizer's state.
+The engine computes one answer at a time: answers that are computed together with others are rounded otherwise.
 """
 
 from __future__ import annotations
