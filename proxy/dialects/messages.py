@@ -224,8 +224,8 @@ def _check_source(source: Mapping[str, Any], where: str) -> None:
     if not isinstance(kind, str) or kind not in _SOURCES:
         taken = " or ".join(_SOURCES)
         raise refuse(
-            f"{where}.type is {kind!r}; served here is {taken}. Files that were uploaded to a provider are not here: send "
-            "the image itself.",
+            f"{where}.type is {kind!r}; served here is {taken}. A file that was uploaded to a provider is not here: "
+            "send the image itself.",
             f"{where}.type",
             "unsupported_value",
         )
