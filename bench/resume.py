@@ -226,7 +226,7 @@ def parts(data: Path, number: int) -> dict[str, str]:
     two equal states the files may differ, by the order in which they name what is used twice).
     """
     folder = data / "checkpoints" / str(number)
-    found = {}
+    found: dict[str, str] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = str(path.relative_to(folder))
         if path.suffix == ".pt":
@@ -294,7 +294,7 @@ async def measure(options: argparse.Namespace) -> int:
                 seconds.append(time.perf_counter() - began)
             finally:
                 await end_child(engine, 5.0)
-        differing = differences(*runs, steps)
+        differing = differences(runs[0], runs[1], steps)
         lines = [lineage(data) for data in runs]
         compared = sum(len(parts(runs[0], number)) for number in range(1, steps + 1))
     same = lines[0] == lines[1] and not differing

@@ -187,7 +187,7 @@ def _text(message: Mapping[str, Any]) -> str:
     """The text of an answer, and its calls of tools."""
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
     shown = [f"{call.get('name')}({_arguments(call.get('arguments'))})" for call in calls]
-    return "\n".join(filter(None, [text_of(message), *shown]))
+    return "\n".join(filter(None, [text_of(dict(message)), *shown]))
 
 
 def _arguments(value: Any) -> str:
