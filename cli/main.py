@@ -128,8 +128,9 @@ def main() -> None:
         app()
     except OpenClawRLError as error:
         from openclaw_rl.cli.tables import visible  # with rich, which most commands load by themselves
+        from openclaw_rl.shared.settings.aliases import without_passwords
 
-        typer.echo(visible(f"openclaw-rl: {error}"), err=True)
+        typer.echo(visible(without_passwords(f"openclaw-rl: {error}")), err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

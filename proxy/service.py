@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -45,27 +45,29 @@ SLOW_WRITE_SECONDS = 5.0
 """A journal that takes longer for a heartbeat is not ready: answers wait for their commits."""
 
 COUNTING_SECONDS = 0.1
-"""Accounts that are counted faster are counted each time."""
+"""Turns that are counted faster are counted each time."""
 
 
 class Accounts:
-    """The accounts of all settled turns. Counting takes longer the more turns there are, so a large journal is counted
-    for a twentieth of the time at most.
+    """Counts of all turns. Counting takes longer the more turns there are, so a large journal is counted for a twentieth
+    of the time at most.
     """
 
-    def __init__(self, journal: AsyncJournal, clock: Callable[[], float] = time.monotonic) -> None:
-        self._journal = journal
+    def __init__(
+        self, count: Callable[[], Awaitable[dict[str, Any]]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count = count
         self._clock = clock
         self._counted: dict[str, Any] = {}
         self._due = 0.0
         self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, Any]:
-        """The accounts, as they were a moment ago. Raises `JournalError`."""
+        """The counts, as they were a moment ago. Raises `JournalError`."""
         async with self._lock:  # a chat needs the journal's other reading thread
             began = self._clock()
             if began >= self._due:
-                self._counted = await self._journal.accounting()
+                self._counted = await self._count()
                 took = self._clock() - began
                 self._due = began + 20 * took if took > COUNTING_SECONDS else 0.0
             return self._counted
@@ -110,7 +112,7 @@ class ProxyService:
         self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
         self.limits = KeyLimits(settings.serve.key_concurrency)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
-        self.accounts = Accounts(journal)
+        self.accounts, self.counts = Accounts(journal.accounting), Accounts(journal.status)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()

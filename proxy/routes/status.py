@@ -31,7 +31,7 @@ def readiness(service: ProxyService) -> dict[str, Any]:
 
 async def status_report(service: ProxyService) -> dict[str, Any]:
     """Asks the journal only; the engine's last answer is at most some seconds old."""
-    counts = await service.journal.status()
+    counts = await service.counts.read()
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
     figures = await service.journal.learning_figures()

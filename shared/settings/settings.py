@@ -337,4 +337,4 @@ def shown(settings: Settings, name: str) -> str:
     value = settings.value(name)
     if name in aliases.SECRETS:
         return "(set)" if value else ""
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return ("on" if value else "off") if isinstance(value, bool) else aliases.without_passwords(str(value))

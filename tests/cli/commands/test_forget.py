@@ -54,8 +54,8 @@ def test_one_of_session_and_date_is_named(
         assert code == 2 and words in message
 
 
-def test_a_running_service_forgets_by_itself_and_on_request(start_proxy: Callable[..., Proxy]) -> None:
-    proxy = start_proxy(keep_days=1)
+def test_a_running_service_forgets_on_request(start_proxy: Callable[..., Proxy]) -> None:
+    proxy = start_proxy()
     talk = Talk(proxy)
     talk.say("about marimbas")
     assert "1 turns in 1 episodes" in run(proxy, "forget", talk.session, "--yes")
