@@ -49,8 +49,8 @@ COUNTING_SECONDS = 0.1
 
 
 class Accounts:
-    """Counts of all turns. Counting takes longer the more turns there are, so a large journal is counted for a twentieth
-    of the time at most.
+    """Counts of all turns. They take longer the more turns there are, so a large journal is counted for a twentieth of
+    the time at most.
     """
 
     def __init__(
