@@ -23,7 +23,7 @@ SECONDS = 600.0
 UNRECORDED = {"X-RL-Train": "never", "X-Turn-Type": "side"}
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class AskedPrompt(msgspec.Struct, frozen=True):
     """A prompt; `answer` is the one that was recorded, and `score` what became known of it."""
 
     messages: Sequence[Mapping[str, Any]]
@@ -33,7 +33,7 @@ class Prompt(msgspec.Struct, frozen=True):
     score: float | None = None
 
 
-class Answered(msgspec.Struct, frozen=True):
+class VersionAnswer(msgspec.Struct, frozen=True):
     """A version's answer. `score` is that of the same answer to the same prompt, `None` where no one has given one;
     `flaw` is a sign of a broken policy, or "".
     """
@@ -44,7 +44,7 @@ class Answered(msgspec.Struct, frozen=True):
     flaw: str = ""
 
     @classmethod
-    def to(cls, prompt: Prompt, text: str, tokens: int) -> Answered:
+    def to(cls, prompt: AskedPrompt, text: str, tokens: int) -> VersionAnswer:
         """An answer to a prompt."""
         known = prompt.score if prompt.turn_id and text.strip() == prompt.answer.strip() else None
         words = [hash(word) for word in text.split()]
@@ -67,7 +67,7 @@ def diff(
 ) -> None:
     """Ask both versions, one prompt after another, and show both answers. Raises `ConfigError`, `ServiceError`."""
     asked = service(data, url, key)
-    prompts = [Prompt([{"role": "user", "content": text}]) for text in prompt or ()]
+    prompts = [AskedPrompt([{"role": "user", "content": text}]) for text in prompt or ()]
     prompts += _read(file) if file is not None else []
     prompts = prompts or list(islice(recent(asked), limit))
     if not prompts:
@@ -104,7 +104,7 @@ def summary(pairs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def recent(asked: Service) -> Iterator[Prompt]:
+def recent(asked: Service) -> Iterator[AskedPrompt]:
     """The prompts of recorded main turns, the sessions last seen first, in each the last turn first."""
     for session in asked.get("/rl/sessions", limit=50)["sessions"]:
         row = asked.get(f"/rl/sessions/{quote(session['session_id'], safe='')}")
@@ -113,12 +113,12 @@ def recent(asked: Service) -> Iterator[Prompt]:
                 yield of_turn(asked.get(f"/rl/turns/{turn['turn_id']}"))
 
 
-def of_turn(explained: Mapping[str, Any]) -> Prompt:
+def of_turn(explained: Mapping[str, Any]) -> AskedPrompt:
     """The prompt of a turn, with the score of its latest judgement."""
     turn, judgements = explained["turn"], explained["judgements"]
     score = judgements[-1]["score"] if judgements else None
     messages = [_as_sent(message) for message in turn["messages"]]
-    return Prompt(messages, turn["tools"], turn["turn_id"], _text(turn["answer"]), score)
+    return AskedPrompt(messages, turn["tools"], turn["turn_id"], _text(turn["answer"]), score)
 
 
 def _as_sent(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,7 +134,7 @@ def _as_sent(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _read(file: Path) -> list[Prompt]:
+def _read(file: Path) -> list[AskedPrompt]:
     try:
         lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, ValueError) as error:
@@ -142,23 +142,23 @@ def _read(file: Path) -> list[Prompt]:
     found = []
     for number, line in enumerate(lines, 1):
         if not line.lstrip().startswith("{"):
-            found.append(Prompt([{"role": "user", "content": line}]))
+            found.append(AskedPrompt([{"role": "user", "content": line}]))
             continue
         try:
             body = json.loads(line)
-            found.append(Prompt(body["messages"], body.get("tools", ())))
+            found.append(AskedPrompt(body["messages"], body.get("tools", ())))
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{file}, line {number}: no JSON object with messages ({error})") from error
     return found
 
 
-def _ask(asked: Service, model: str, prompt: Prompt, max_tokens: int) -> Answered:
+def _ask(asked: Service, model: str, prompt: AskedPrompt, max_tokens: int) -> VersionAnswer:
     """The answer of a version, which is not recorded. Raises `ServiceError`."""
     body: dict[str, Any] = {"model": model, "messages": prompt.messages, "temperature": 0, "max_tokens": max_tokens}
     if prompt.tools:
         body["tools"] = prompt.tools
     answer = asked.post("/v1/chat/completions", body, headers=UNRECORDED, seconds=SECONDS)
-    return Answered.to(prompt, _text(answer["choices"][0]["message"]), int(answer["usage"]["completion_tokens"]))
+    return VersionAnswer.to(prompt, _text(answer["choices"][0]["message"]), int(answer["usage"]["completion_tokens"]))
 
 
 def _policy(asked: Service) -> str:
@@ -170,7 +170,7 @@ def _policy(asked: Service) -> str:
     raise ServiceError(f"{asked.url} lists no model")
 
 
-def _show(models: Sequence[str], prompt: Prompt, answers: Sequence[Answered]) -> None:
+def _show(models: Sequence[str], prompt: AskedPrompt, answers: Sequence[VersionAnswer]) -> None:
     typer.echo(visible(f"› {_last_words(prompt)}"))
     for model, one in zip(models, answers, strict=True):
         notes = [f"{one.tokens} tokens", *([f"score {one.score:g}"] if one.score is not None else [])]
@@ -179,7 +179,7 @@ def _show(models: Sequence[str], prompt: Prompt, answers: Sequence[Answered]) ->
     typer.echo("")
 
 
-def _last_words(prompt: Prompt) -> str:
+def _last_words(prompt: AskedPrompt) -> str:
     return text_of(dict(prompt.messages[-1])) if prompt.messages else ""
 
 

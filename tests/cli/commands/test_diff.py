@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from openclaw_rl.cli.commands.diff import Answered, Prompt, _read, of_turn, summary
+from openclaw_rl.cli.commands.diff import VersionAnswer, AskedPrompt, _read, of_turn, summary
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.messages.normalize import normalize_messages
@@ -29,9 +29,9 @@ def test_a_score_is_known_of_the_answer_that_was_judged_alone(tmp_path: Path) ->
     assert explained is not None
     prompt = of_turn(explained)
     assert prompt.messages == list(turn.messages) and prompt.turn_id == turn.turn_id
-    assert Answered.to(prompt, f"{turn.answer['content']} ", 3).score == judged(turn).score
-    assert Answered.to(prompt, "another answer", 3).score is None
-    assert Answered.to(Prompt([], answer="x", score=1.0), "x", 1).score is None, "no one judged it"
+    assert VersionAnswer.to(prompt, f"{turn.answer['content']} ", 3).score == judged(turn).score
+    assert VersionAnswer.to(prompt, "another answer", 3).score is None
+    assert VersionAnswer.to(AskedPrompt([], answer="x", score=1.0), "x", 1).score is None, "no one judged it"
     journal.close()
 
 
@@ -48,12 +48,15 @@ def test_recorded_calls_are_sent_as_clients_send_them() -> None:
 
 
 def test_signs_of_a_broken_policy_are_named() -> None:
-    flaws = [Answered.to(Prompt([]), text, 9).flaw for text in ("fine", " ", "tom " * 60)]
+    flaws = [VersionAnswer.to(AskedPrompt([]), text, 9).flaw for text in ("fine", " ", "tom " * 60)]
     assert flaws == ["", "empty", "repetition"]
 
 
 def test_means_count_what_is_known() -> None:
-    pairs = [[Answered("a", 2, 1.0), Answered("a", 4)], [Answered("b", 4, 0.0), Answered("", 0, None, "empty")]]
+    pairs = [
+        [VersionAnswer("a", 2, 1.0), VersionAnswer("a", 4)],
+        [VersionAnswer("b", 4, 0.0), VersionAnswer("", 0, None, "empty")],
+    ]
     found = summary([msgspec.to_builtins(pair) for pair in pairs])
     assert found == {"same": 1, "tokens": [3.0, 2.0], "score": [0.5, None], "scored": [2, 0], "flawed": [0, 1]}
 
