@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from openclaw_rl.cli.commands.diff import VersionAnswer, AskedPrompt, _read, of_turn, summary
+from openclaw_rl.cli.commands.diff import AskedPrompt, VersionAnswer, _read, of_turn, summary
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.messages.normalize import normalize_messages
