@@ -53,10 +53,12 @@ from openclaw_rl.trainer_local.embedded.launch import command
 from openclaw_rl.trainer_local.transformers_trainer import TransformersTrainer
 
 BATCH = 2
-TURNS = 3
-"""Turns for each step: the guard holds some back."""
+TURNS = 4
+"""Turns for each step: some are held back for the guard, and some teach nothing."""
 PLACES = ("step", "save", "commit", "publish", "prune")
 WORDS = ("no bold please", "too long", "use plain sentences", "stop using lists", "write like a friend would")
+IDLE = 300
+"""Looks without enough samples, five a second, until a run has failed."""
 PATIENCE = 600.0
 """Maximum seconds of one life of the learner."""
 
@@ -71,10 +73,12 @@ class ResumeFailed(OpenClawRLError):
 
 
 def settings_of(data: Path, port: int) -> dict[str, str]:
-    """Settings of a run, as variables: few rollouts, and batches that do not grow with what waits."""
+    """Settings of a run, as variables: few rollouts, batches that do not grow with what waits, and a rate at which the
+    last turn still teaches something.
+    """
     chosen = {
         "data": data, "model": TINY.name, "device": "cpu", "engine_url": f"http://127.0.0.1:{port}",
-        "batch_size": BATCH, "rehearsals": 2, "anchors": 1, "rehearsal_max_tokens": 32,
+        "batch_size": BATCH, "learning_rate": 2e-5, "rehearsals": 2, "anchors": 1, "rehearsal_max_tokens": 32,
         "max_version_lag": 1000, "keep_checkpoints": 1000, "audit_fraction": 0,
     }  # fmt: skip
     return {f"OPENCLAW_RL_{name.upper()}": str(value) for name, value in chosen.items()}
@@ -198,7 +202,11 @@ async def _learn(settings: Settings, steps: int) -> None:
     watch = AsyncJournal(settings.serve.journal_path)
     async with asyncio.TaskGroup() as group:
         group.create_task(learner.run(settings, stop))
+        idle = 0
         while not _done(await watch.versions(), steps):
+            idle = 0 if await watch.ready_count() >= BATCH else idle + 1
+            if idle > IDLE:
+                raise ResumeFailed(f"the turns taught no more than {len(await watch.versions()) - 1} steps")
             await asyncio.sleep(0.2)
         stop.set()
     await watch.close()
@@ -212,7 +220,9 @@ async def live(environment: Mapping[str, str], steps: int, place: str = "", numb
     """One life of the learner, in a process of its own. Raises `ResumeFailed` unless it ends as it should."""
     process = _LIVES.Process(target=life, args=(environment, steps, place, number), daemon=True)
     process.start()
-    await asyncio.to_thread(process.join, PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while process.is_alive() and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
     if process.is_alive():
         process.kill()
         raise ResumeFailed(f"the learner made no step {number} in {PATIENCE:.0f} s")
