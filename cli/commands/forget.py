@@ -109,6 +109,7 @@ class _Local:
     def forget(self, wanted: dict[str, Any]) -> bool:
         if "session_id" in wanted:
             self._journal.forget(wanted["session_id"])
-        for episode in self._journal.old_episodes(wanted.get("before", 0.0)):
-            self._journal.forget(episode.session_id, episode.episode)
+        before = wanted.get("before", 0.0)
+        for episode in self._journal.old_episodes(before):
+            self._journal.forget(episode.session_id, episode.episode, before)
         return not self._journal.finish_erasing()

@@ -147,17 +147,18 @@ class SessionKeeper:
         versions = set[int]()
         while old and time.monotonic() < due:
             done.append(old.pop(0))
-            versions.update(await self._forget(done[-1].session_id, done[-1].episode))
+            versions.update(await self._forget(done[-1].session_id, done[-1].episode, before))
         forgotten = Forgotten.of(done, versions)
         forgotten.pending = not await self._erased()
         return forgotten, len(old)
 
-    async def _forget(self, session_id: str, episode: int | None) -> list[int]:
-        if episode is None:
+    async def _forget(self, session_id: str, episode: int | None, before: float | None = None) -> list[int]:
+        whole = episode is None and before is None
+        if whole:
             self.recorder.forget(session_id)
-        versions = await self.journal.forget(session_id, episode)
+        versions = await self.journal.forget(session_id, episode, before)
         self.conversations.forget(session_id)
-        if episode is None:
+        if whole:
             self.limit.left(session_id)
         return versions
 

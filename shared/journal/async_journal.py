@@ -132,9 +132,9 @@ class AsyncJournal(Operations):
         opening.written.add_done_callback(lambda written: written.cancelled() or written.exception())
         return opening
 
-    async def forget(self, session_id: str, episode: int | None = None) -> list[int]:
+    async def forget(self, session_id: str, episode: int | None = None, before: float | None = None) -> list[int]:
         """See `forgetting.forget`; `finish_erasing` is still to be called."""
-        return await self.run(FORGET, session_id, episode)
+        return await self.run(FORGET, session_id, episode, before)
 
     async def finish_erasing(self) -> bool:
         """See `Journal.finish_erasing`; nothing waits for it."""

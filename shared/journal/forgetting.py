@@ -92,15 +92,18 @@ def learned_from(connection: Connection, session_id: str, episode: int | None = 
     return numbers
 
 
-def forget(connection: Connection, session_id: str, episode: int | None = None) -> list[int]:
+def forget(
+    connection: Connection, session_id: str, episode: int | None = None, before: float | None = None
+) -> list[int]:
     """Delete the turns of a session, or of one episode of it, the content that no other turn shares, and every record
-    derived from them. A session whose last turns go is deleted with them.
+    derived from them. A session whose last turns go is deleted with them. Does nothing if they are in use since
+    `before`.
 
     The numbers of the versions that learned directly from them (versions made from those inherit it) are returned,
     and stay with the ids of their samples. A step in flight on their samples can no longer be committed.
     """
     row = connection.value("SELECT id FROM sessions WHERE session_id = ?", session_id)
-    if row is None:
+    if row is None or (before is not None and _in_use(connection, row, episode, before)):
         return []
     turns = connection.execute(
         "SELECT id, turn_id FROM turns WHERE session = ?1 AND (?2 IS NULL OR episode = ?2)", (row, episode)
@@ -115,6 +118,17 @@ def forget(connection: Connection, session_id: str, episode: int | None = None) 
     _forget_episode(connection, row, episode)
     connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (ERASING, new_id("")))
     return versions
+
+
+def _in_use(connection: Connection, session: int, episode: int | None, before: float) -> bool:
+    """True if something came into a session or episode after it was found to be old."""
+    last: float | None = connection.value(
+        "SELECT max(max(finished, arrived)) FROM turns WHERE session = ?1 AND (?2 IS NULL OR episode = ?2)",
+        *(session, episode),
+    )
+    if last is None:
+        last = connection.value("SELECT last_seen FROM sessions WHERE id = ?", session)
+    return last is not None and last >= before
 
 
 def erased(connection: Connection, erasing: str) -> None:

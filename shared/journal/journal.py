@@ -185,9 +185,9 @@ class Journal(Operations):
         with self.database.writing() if operation.writes else self.database.reading() as connection:
             return operation.function(connection, *args, **kwargs)
 
-    def forget(self, session_id: str, episode: int | None = None) -> list[int]:
+    def forget(self, session_id: str, episode: int | None = None, before: float | None = None) -> list[int]:
         """See `forgetting.forget`; then its content leaves the write-ahead log, unless a reader keeps it."""
-        versions = self.run(FORGET, session_id, episode)
+        versions = self.run(FORGET, session_id, episode, before)
         self.finish_erasing()
         return versions
 

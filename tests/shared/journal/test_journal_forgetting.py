@@ -98,6 +98,18 @@ def test_an_episode_in_use_stays_however_old_its_turns_are(journal: Journal) -> 
     assert [one.episode for one in journal.old_episodes(5 * DAY)] == [0]
 
 
+def test_a_session_that_is_used_after_it_was_found_to_be_old_stays(journal: Journal) -> None:
+    journal.record_turn(turn("ses", 0, "word", 1))
+    journal.end_episode("ses", "idle")
+    journal.open_episode("bare", "policy", "test")
+    journal.record_turn(turn("ses", 0, "word", 9, kind="side"))  # joins the episode as it is
+    assert journal.forget("ses", 0, 5 * DAY) == [] and journal.session("ses") is not None
+    journal.forget("bare", None, 5 * DAY)
+    assert journal.session("bare") is not None, "it was seen just now"
+    journal.forget("ses", 0, 10 * DAY)
+    assert journal.session("ses") is None
+
+
 def test_the_versions_that_learned_from_it_are_named_before_and_after(journal: Journal) -> None:
     journal.open_episode("ses", "policy", "test")
     one = turn("ses", 0, "word", 1)
