@@ -34,8 +34,8 @@ from openclaw_rl.shared.backends import create_engine, create_trainer, launch_tr
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
-from openclaw_rl.shared.loop_lag import watch_lag
 from openclaw_rl.shared.logs import configure_logs
+from openclaw_rl.shared.loop_lag import watch_lag
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.shared.rendering.prompter import Prompter
