@@ -24,7 +24,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -60,7 +61,7 @@ WORDS = ("no bold please", "too long", "use plain sentences", "stop using lists"
 IDLE = 300
 """Looks without enough samples, five a second, until a run has failed."""
 PATIENCE = 600.0
-"""Maximum seconds of one life of the learner."""
+"""Maximum seconds of a step, and of the start of an engine."""
 
 
 _LIVES = multiprocessing.get_context("forkserver")
@@ -91,23 +92,34 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def start_engine(settings: Settings, port: int) -> asyncio.subprocess.Process:
-    """The engine's process, ready. Raises `ResumeFailed`."""
+@asynccontextmanager
+async def serving(data: Path) -> AsyncIterator[dict[str, str]]:
+    """Settings of a run, as variables, with an engine of its own that runs for the block. Raises `ResumeFailed`."""
+    port = free_port()
+    environment = settings_of(data, port)
+    settings = load({}, environ=environment)[0]
     arguments = list(command(settings))
     arguments[arguments.index("--port") + 1] = str(port)
     process = await start_child(*arguments, "--max-batch", "1", "--cache-megabytes", "0", stdout=2)
     engine = create_engine(settings)
     deadline = time.monotonic() + PATIENCE
     try:
-        while process.returncode is None and time.monotonic() < deadline:
-            try:
-                await engine.info()
-                return process
-            except EngineError:
-                await asyncio.sleep(0.2)
-        raise ResumeFailed(f"the engine did not start (status {process.returncode})")
+        while not await _answers(engine):
+            if process.returncode is not None or time.monotonic() > deadline:
+                raise ResumeFailed(f"the engine did not start (status {process.returncode})")
+            await asyncio.sleep(0.2)
+        yield environment
     finally:
         await engine.close()
+        await end_child(process, 5.0)
+
+
+async def _answers(engine: Engine) -> bool:
+    try:
+        await engine.info()
+    except EngineError:
+        return False
+    return True
 
 
 async def record(settings: Settings, turns: int) -> None:
@@ -220,12 +232,12 @@ async def live(environment: Mapping[str, str], steps: int, place: str = "", numb
     """One life of the learner, in a process of its own. Raises `ResumeFailed` unless it ends as it should."""
     process = _LIVES.Process(target=life, args=(environment, steps, place, number), daemon=True)
     process.start()
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE * (1 if place else steps)
     while process.is_alive() and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     if process.is_alive():
         process.kill()
-        raise ResumeFailed(f"the learner made no step {number} in {PATIENCE:.0f} s")
+        raise ResumeFailed(f"the learner did not make {number or steps} steps within {PATIENCE:.0f} s each")
     wanted = -signal.SIGKILL if place else 0
     if process.exitcode != wanted:
         raise ResumeFailed(f"the learner ended with {process.exitcode} instead of {wanted}, at {place or 'the end'}")
@@ -279,31 +291,36 @@ def lineage(data: Path) -> list[tuple[int, str, tuple[str, ...]]]:
         journal.close()
 
 
+async def _whole(data: Path, steps: int) -> float:
+    """The seconds of a run that is left alone."""
+    began = time.perf_counter()
+    async with serving(data) as environment:
+        await live(environment, steps)
+    return time.perf_counter() - began
+
+
+async def _killed(data: Path, steps: int, places: Counter[str]) -> float:
+    """The seconds of a run that is killed once in every step, which is counted in `places`."""
+    began = time.perf_counter()
+    async with serving(data) as environment:
+        for number in range(1, steps + 1):
+            place = PLACES[(number - 1) % len(PLACES)]
+            await live(environment, steps, place, number)
+            places[place] += 1
+            log.print(f"step {number} of {steps}: killed at {place}")
+        await live(environment, steps)
+    return time.perf_counter() - began
+
+
 async def measure(options: argparse.Namespace) -> int:
     """Run both, compare them; returns 1 if they differ."""
     steps, places = options.steps, Counter[str]()
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-resume-") as folder:
         runs = [Path(folder) / name for name in ("whole", "killed")]
-        seconds = []
-        for data in runs:
-            port = free_port()
-            environment = settings_of(data, port)
-            settings = load({}, environ=environment)[0]
-            engine = await start_engine(settings, port)
-            try:
-                if data == runs[0]:
-                    await record(settings, TURNS * steps)
-                    shutil.copytree(data, runs[1])
-                began = time.perf_counter()
-                for number in range(1, steps + 1) if data == runs[1] else ():
-                    place = PLACES[(number - 1) % len(PLACES)]
-                    await live(environment, steps, place, number)
-                    places[place] += 1
-                    log.print(f"step {number} of {steps}: killed at {place}")
-                await live(environment, steps)
-                seconds.append(time.perf_counter() - began)
-            finally:
-                await end_child(engine, 5.0)
+        async with serving(runs[0]) as environment:
+            await record(load({}, environ=environment)[0], TURNS * steps)
+        shutil.copytree(runs[0], runs[1])
+        seconds = await asyncio.gather(_whole(runs[0], steps), _killed(runs[1], steps, places))
         differing = differences(runs[0], runs[1], steps)
         lines = [lineage(data) for data in runs]
         compared = sum(len(parts(runs[0], number)) for number in range(1, steps + 1))
