@@ -71,6 +71,8 @@ def connect(
         model = settings.serve.model_name
         typer.echo(_RECIPE.format(known=names, url=found.url, key=found.key or "any", model=model))
         return
+    if client in RECIPES and undo:
+        raise ConfigError(f"connect writes no file of {client}: take out by hand what you have entered, nothing was changed")
     if client in RECIPES:
         provider = provider_entry(settings, found)["models"]["providers"][PROVIDER]
         model = provider["models"][0]

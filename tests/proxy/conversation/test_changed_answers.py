@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,28 @@ async def test_most_of_an_answer_is_enough_after_its_request(talk: Talk) -> None
     assert parent(after) == first.turn_id
     little = await talk.ask(says("hi"), said(LONG[:60]), says("more"))
     assert parent(little) is None
+
+
+REMARK = 'Here it is, as you asked:\n* the fern wants \u2014 "water"\n* a < b && it\'s größer than the tall ivy'
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(f"[gardener]: {REMARK}", id="a name before it"),
+        pytest.param(f"```\n{REMARK}\n```\n\n-- sent by a bot", id="within something else"),
+        pytest.param(REMARK.partition("\n")[2], id="without its first line"),
+        pytest.param(REMARK.replace("* ", "- ").replace('"', "\u201c").replace("'", "\u2019"), id="other marks"),
+        pytest.param(REMARK.replace("&", "&amp;").replace("<", "&lt;"), id="escaped"),
+        pytest.param(unicodedata.normalize("NFD", REMARK).replace(" ", "\u00a0"), id="other characters"),
+    ],
+)
+async def test_an_answer_is_found_by_its_letters_after_its_request(talk: Talk, shown: str) -> None:
+    first = await talk.ask(says("hi"), answer=REMARK)
+    after = await talk.ask(says("hi"), said(shown), says("more"))
+    assert (parent(after), after.parent_reason) == (first.turn_id, changed_answers.BY_REQUEST)
+    elsewhere = await talk.ask(says("hello"), said(shown), says("more"))
+    assert parent(elsewhere) is None
 
 
 async def test_a_short_beginning_proves_nothing(talk: Talk) -> None:
