@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 
 from openclaw_rl.proxy.conversation.chain import Chain, Place
+from openclaw_rl.proxy.conversation.compacted import has_summary
 from openclaw_rl.proxy.conversation.quoted import quoted_texts
 from openclaw_rl.proxy.conversation.session_id import is_fresh
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef
@@ -158,6 +159,9 @@ class ChangedAnswers:
     async def by_summary(self) -> FoundAnswer | None:
         """The turn at which the conversation was that a summary of ours stands for."""
         index = self._chain.compacted_at
+        if index is None:  # the summary may be a section of the system text
+            steps = enumerate(self._chain.steps)
+            index = next((place for place, one in steps if one.role == "system" and has_summary(one.text)), None)
         if index is None:
             return None
         step = self._chain.steps[index]

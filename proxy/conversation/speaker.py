@@ -65,7 +65,8 @@ _HEADING = re.compile(
 
 
 _CALL = any_of(
-    r"^[ \t]{0,8}(?:[\[{]|[\w ]{0,20}\b(?:action|command|tool|call|code)\w{0,12}\b[^\n:]{0,20}:|[\w.]{1,60}\(.*\)[ \t]*$)",
+    r"^[ \t]{0,8}(?:[\[{]|[\w ]{0,20}\b(?:action|command|tool|call|code)\w{0,12}\b[^\n:]{0,20}:)",
+    r"^[ \t]{0,8}[\w.]{1,60}\(.*\)[ \t]*$",
     r"</?[a-z][\w-]*/?>",
 )
 """Part of an answer that may call something by its text."""

@@ -295,6 +295,11 @@ SUMMARY = "They asked about ferns. The tall fern is dry, and the ivy is not. Nex
         pytest.param(SUMMARY, [{"role": "system", "content": f"Summary of the conversation: {SUMMARY}"}], id="system"),
         pytest.param(
             SUMMARY,
+            [{"role": "system", "content": f"You help with plants. Be brief.\n\n## Conversation summary\n{SUMMARY}"}],
+            id="a section of the system text",
+        ),
+        pytest.param(
+            SUMMARY,
             [said(SUMMARY), {"role": "system", "content": "Chat history compacted successfully."}],
             id="as our answer, before a note",
         ),
@@ -338,6 +343,13 @@ async def test_a_summary_that_was_not_made_here_says_so(talk: Talk) -> None:
     after = await talk.ask(says(CODEX + SUMMARY), says("go on"), headers=NAMED)
     assert (parent(after), after.parent_reason) == (None, parents.COMPACTED)
     assert await talk.next_state(first) is None
+
+
+async def test_a_system_text_may_speak_of_summaries(talk: Talk) -> None:
+    await talk.ask(says("hi"), answer="hello")
+    rules = {"role": "system", "content": "You write minutes.\n\nSummary: three lines at the end of every answer."}
+    asked = await talk.ask(rules, says("hi"))
+    assert asked.parent_reason == parents.BEGINS
 
 
 async def test_a_person_may_open_with_a_summary(talk: Talk) -> None:

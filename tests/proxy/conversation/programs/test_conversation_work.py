@@ -54,6 +54,10 @@ ORDERS = [
     "Predict what the user might type next. Answer with the message alone.",
     "Analyze only your immediately preceding response and decide who should speak next, the user or the model.",
     "This is a side question from the user. Answer it without tools; the main agent continues afterwards.",
+    "Summarize everything that has happened so far. The summary will replace the conversation history.",
+    "You've reached the context limit. Create a handoff document for the next session: goals, decisions, open tasks.",
+    "The messages above are going to be removed from the context. Write a note to yourself with all that you need.",
+    "Update your memory file with anything worth remembering from this conversation before it is compacted.",
     "[SYSTEM NOTE: This is an automated summarization request, not from the user]\nCreate a structured summary.",
 ]
 
