@@ -72,7 +72,7 @@ def connect(
         typer.echo(_RECIPE.format(known=names, url=found.url, key=found.key or "any", model=model))
         return
     if client in RECIPES and undo:
-        raise ConfigError(f"connect writes no file of {client}: take out by hand what you have entered, nothing was changed")
+        raise ConfigError(f"connect writes no file of {client}: take your own entries out by hand")
     if client in RECIPES:
         provider = provider_entry(settings, found)["models"]["providers"][PROVIDER]
         model = provider["models"][0]

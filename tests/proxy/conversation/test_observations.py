@@ -109,7 +109,7 @@ def test_a_result_that_no_call_can_have_had_is_a_persons(pasted: str) -> None:
     assert (words.role, words.persons) == ("user", (pasted,))
 
 
-def test_where_calls_are_no_text_a_block_of_code_is_none() -> None:
+def test_a_block_of_code_is_no_call_next_to_calls_that_are_no_text() -> None:
     asked = [
         says("user", "Rename it."),
         {"role": "assistant", "tool_calls": [call("read", "{}", "call_1")], "content": None},
@@ -153,7 +153,7 @@ def test_a_report_about_the_answer_needs_no_call(report: str) -> None:
 
 def test_a_program_labels_its_results_alike() -> None:
     moves = ["I will open the fridge and look into it.", "Now I take the milk out of the fridge."]
-    told = [says("user", "Fetch the milk."), says("assistant", moves[0]), says("user", "Observation: It is open.")]
-    told += [says("assistant", moves[1]), says("user", "Observation: You have the milk.")]
-    chain = Chain(normalize_chat({"messages": told}).messages)
+    heard = [says("user", "Fetch the milk."), says("assistant", moves[0]), says("user", "Observation: It is open.")]
+    heard += [says("assistant", moves[1]), says("user", "Observation: You have the milk.")]
+    chain = Chain(normalize_chat({"messages": heard}).messages)
     assert chain.after(3).role == "environment"
