@@ -18,7 +18,7 @@ from openclaw_rl.proxy.chat.request import RenderedRequest, RequestParser
 from openclaw_rl.proxy.chat.tool_choice import ToolChooser
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.conversation.placement import Conversations
-from openclaw_rl.proxy.conversation.recorder import Recorder
+from openclaw_rl.proxy.conversation.recorder import SLOW_WRITE_SECONDS, Recorder
 from openclaw_rl.proxy.conversation.sessions import SessionKeeper, SessionLimit
 from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.proxy.engine.model_names import ModelNames
@@ -42,9 +42,6 @@ from openclaw_rl.shared.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 2.0
-
-SLOW_WRITE_SECONDS = 5.0
-"""A journal that takes longer for a heartbeat is not ready: answers wait for their commits."""
 
 COUNTING_SECONDS = 0.1
 """Accounts that are counted faster are counted each time."""
@@ -97,7 +94,13 @@ class ProxyService:
         self.versions = ServedVersions(engine, self.watch, journal, self.names)
 
         self.conversations = Conversations(journal, retry_window=settings.serve.request_timeout)
-        self.recorder = Recorder(journal, self.conversations, self.metrics, settings.serve.model_name)
+        self.recorder = Recorder(
+            journal,
+            self.conversations,
+            self.metrics,
+            serve.model_name,
+            required=not serve.serve_without_journal,
+        )
         idle = settings.serve.session_idle_seconds
         self.session_limit = SessionLimit(journal, settings.serve.max_sessions, idle, settings.serve.request_timeout)
         self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
@@ -172,10 +175,13 @@ class ProxyService:
                 written = asyncio.ensure_future(self.journal.heartbeat("proxy", os.getpid(), status))
                 if not (await asyncio.wait({written}, timeout=SLOW_WRITE_SECONDS))[0]:
                     self.journal_error = f"a write has waited for {SLOW_WRITE_SECONDS:g} s: another process holds it"
+                    self.recorder.skip(self.journal_error)
                 await written
                 self.journal_error = ""
+                self.recorder.resume()
             except JournalError as error:
                 self.journal_error = self.recorder.trouble = str(error)
+                self.recorder.skip(self.journal_error)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
 

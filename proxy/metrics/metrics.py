@@ -72,6 +72,7 @@ class Metrics:
         self.answer_tokens = counter("answer_tokens", "Sampled tokens")
         self.mismatches = counter("parser_mismatches", "Answers that two parsers read differently (not trained on)")
         self.untrainable = counter("untrainable_turns", "Turns recorded as not trainable")
+        self.unrecorded = counter("unrecorded", "Answers that the journal could not take (serve_without_journal)")
         self.aborted = counter("aborted", "Answers that the client did not wait for")
         self.settled = counter("settled", "Turns that got a next state that stays", "role")
         self.feedback = counter("feedback", "Explicit feedback", "source")

@@ -22,7 +22,8 @@ _COUNTS = (
 def readiness(service: ProxyService) -> dict[str, Any]:
     """Readiness to answer chat requests, if need be by the fallback model, and the reason if there is none."""
     return {
-        "ready": (service.watch.ready or service.others.fallback is not None) and not service.journal_error,
+        "ready": (service.watch.ready or service.others.fallback is not None)
+        and not (service.journal_error and service.recorder.required),
         "engine": service.watch.error or "ok",
         "journal": service.journal_error or "ok",
     }
@@ -68,6 +69,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         ),
         "training": training,
         "capture": service.settings.serve.capture,
+        "unrecorded": {"turns": service.recorder.unrecorded, "reason": service.recorder.skipping},
         "trouble": info.trouble if info is not None and service.watch.ready else "",
         "processes": shown,
         "active": len(service.answering),

@@ -60,6 +60,11 @@ class ServeSettings(Group):
     )
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
     capture: bool = Field(True, description="Record turns; off answers requests without recording them")
+    serve_without_journal: bool = Field(
+        False,
+        description="Answer while the journal cannot be written (full disk, locked): those turns are not recorded and "
+        "train nothing; off refuses them with a 507 (docs/reliability.md)",
+    )
     thinking: bool = Field(False, description="Let the policy reason before it answers, if its template supports it")
     max_output_tokens: int = Field(1024, ge=1, description="Maximum tokens of an answer if the request sets no limit")
     request_timeout: float = Field(
