@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -27,13 +27,13 @@ from openclaw_rl.proxy.engine.watch import AWAY_SECONDS, EngineWatch
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
-from openclaw_rl.proxy.metrics.loop_lag import watch_lag
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.backends import is_sglang
 from openclaw_rl.shared.engine.answers import STALL_SECONDS
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, RequestError
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.loop_lag import watch_lag
 from openclaw_rl.shared.records import now
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
@@ -44,27 +44,29 @@ log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 2.0
 
 COUNTING_SECONDS = 0.1
-"""Accounts that are counted faster are counted each time."""
+"""Turns that are counted faster are counted each time."""
 
 
 class Accounts:
-    """The accounts of all settled turns. Counting takes longer the more turns there are, so a large journal is counted
-    for a twentieth of the time at most.
+    """Counts of all turns. They take longer the more turns there are, so a large journal is counted for a twentieth of
+    the time at most.
     """
 
-    def __init__(self, journal: AsyncJournal, clock: Callable[[], float] = time.monotonic) -> None:
-        self._journal = journal
+    def __init__(
+        self, count: Callable[[], Awaitable[dict[str, Any]]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count = count
         self._clock = clock
         self._counted: dict[str, Any] = {}
         self._due = 0.0
         self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, Any]:
-        """The accounts, as they were a moment ago. Raises `JournalError`."""
+        """The counts, as they were a moment ago. Raises `JournalError`."""
         async with self._lock:  # a chat needs the journal's other reading thread
             began = self._clock()
             if began >= self._due:
-                self._counted = await self._journal.accounting()
+                self._counted = await self._count()
                 took = self._clock() - began
                 self._due = began + 20 * took if took > COUNTING_SECONDS else 0.0
             return self._counted
@@ -117,7 +119,7 @@ class ProxyService:
         self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
         self.limits = KeyLimits(settings.serve.key_concurrency)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
-        self.accounts = Accounts(journal)
+        self.accounts, self.counts = Accounts(journal.accounting), Accounts(journal.status)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()
@@ -137,6 +139,7 @@ class ProxyService:
             ("pulse", self.pulse.run()),
             ("idle episodes", self.sessions.run()),
             ("erasing", self.sessions.erase()),
+            ("retention", self.sessions.retain(self.settings.serve.keep_days)),
             ("heartbeat", self._heartbeats()),
             ("loop lag", watch_lag(self.metrics.loop_lag.observe)),
         ):

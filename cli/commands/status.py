@@ -54,6 +54,8 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     serving = "the base" if not live else f"version {live}"
     if engine is not None and engine != (live or 0):
         serving += f" (the engine still has {engine})" if engine >= 0 else " (the engine has something else)"
+    if version.get("pinned") is not None:
+        serving += f"; version {version['pinned']} is pinned"
     transfer = answer.get("model", {}).get("weight_transfer")
     quarantined = backlog.get("quarantined", {})
     total = sum(quarantined.values())
@@ -75,7 +77,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     notes = (answer.get("processes", {}).get("learner") or {}).get("detail", {}).get("notes", {})
     lines += list(notes.items())
     if answer["why_untrained"]:
-        lines.append(("nothing trained", answer["why_untrained"]))
+        lines.append(("not learning" if answer["trained"] else "nothing trained", answer["why_untrained"]))
     lines += traffic_lines(answer)
     lines += [("cloud", spending)] if spending else []
     shown = table("", "")

@@ -81,6 +81,7 @@ class Metrics:
         self.gap = histogram("token_gap", "Between two events of one stream")
         self.commit = histogram("journal_commit", "Committing a turn to the journal")
         self.loop_lag = histogram("loop_lag", "Lateness of the event loop, every quarter of a second")
+        self.learner_lag = gauge("learner_loop_lag_seconds", "Largest lateness of the learner's event loop in a minute")
         self.active = gauge("active_answers", "Answers being generated")
         self.waiting = gauge("waiting_requests", "Requests that wait for a place")
         self.audits = gauge("audited_turns", _AUDITS, "verdict")

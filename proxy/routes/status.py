@@ -10,6 +10,7 @@ from openclaw_rl.proxy.conversation.classify import describe
 from openclaw_rl.proxy.routes.why_untrained import why_untrained
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal import AuditFigures, ProcessRow
+from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, AuditVerdict, now
 
@@ -31,7 +32,7 @@ def readiness(service: ProxyService) -> dict[str, Any]:
 
 async def status_report(service: ProxyService) -> dict[str, Any]:
     """Asks the journal only; the engine's last answer is at most some seconds old."""
-    counts = await service.journal.status()
+    counts = await service.counts.read()
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
     figures = await service.journal.learning_figures()
@@ -39,7 +40,11 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
     training = "off" if not service.settings.learning.train else "paused" if control == "paused" else "running"
     shown = _processes(service, processes)
     return {
-        "version": {"live": counts["live"], "engine": info.live if info is not None else None},
+        "version": {
+            "live": counts["live"],
+            "engine": info.live if info is not None else None,
+            "pinned": await service.journal.pinned(),
+        },
         "model": {
             "name": service.settings.serve.model_name,
             "path": service.settings.engine.model,
@@ -66,6 +71,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
             training=training,
             batch_size=service.settings.learning.batch_size,
             learner=shown.get("learner"),
+            pause_reason=await service.journal.get_control(PAUSE_REASON),
         ),
         "training": training,
         "capture": service.settings.serve.capture,
@@ -110,7 +116,15 @@ def _processes(service: ProxyService, rows: Mapping[str, ProcessRow]) -> dict[st
         }
     shown["proxy"] = {**shown.get("proxy", {"detail": {}}), "pid": os.getpid(), "alive": True}
     children = shown.get("supervisor", {}).get("detail", {}).get("processes", {})
-    engine = children.get("engine", {}) if isinstance(children, Mapping) else {}
+    engine, learner = (
+        children.get(name, {}) if isinstance(children, Mapping) else {} for name in ("engine", "learner")
+    )
+    if "learner" in shown or learner.get("restarts"):
+        shown["learner"] = {
+            **shown.get("learner", {"pid": None, "alive": False, "detail": {}}),
+            "restarts": learner.get("restarts"),
+            "up_seconds": learner.get("up_seconds"),
+        }
     shown["engine"] = {
         "pid": engine.get("pid"),
         "alive": service.watch.ready,

@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
-from openclaw_rl.shared.journal import sessions, signals, turns
+from openclaw_rl.shared.journal import forgetting, sessions, signals, turns
 from openclaw_rl.shared.journal.journal import FORGET, Journal, Operation, Operations
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.writer import LINGER_SECONDS, GroupWriter
@@ -172,13 +172,13 @@ class AsyncJournal(Operations):
         opening.written.add_done_callback(lambda written: written.cancelled() or written.exception())
         return opening
 
-    async def forget(self, session_id: str) -> list[int]:
-        """See `sessions.forget`; `finish_erasing` is still to be called."""
-        return await self.run(FORGET, session_id)
+    async def forget(self, session_id: str, episode: int | None = None, before: float | None = None) -> list[int]:
+        """See `forgetting.forget`; `finish_erasing` is still to be called."""
+        return await self.run(FORGET, session_id, episode, before)
 
     async def finish_erasing(self) -> bool:
         """See `Journal.finish_erasing`; nothing waits for it."""
-        erasing = await self.get_control(sessions.ERASING)
+        erasing = await self.get_control(forgetting.ERASING)
         if not erasing:
             return True
         emptied = await asyncio.get_running_loop().run_in_executor(self._readers, self.sync.database.empty_log)

@@ -84,6 +84,9 @@ class ServeSettings(Group):
     session_idle_seconds: float = Field(
         3600.0, gt=0, description="Seconds without a main turn or feedback after which an episode ends"
     )
+    keep_days: float = Field(
+        0.0, ge=0, description="Days after which turns are forgotten, with all that was said about them; 0 keeps them"
+    )
     side_model: str = Field(
         "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
     )
@@ -345,4 +348,4 @@ def shown(settings: Settings, name: str) -> str:
     value = settings.value(name)
     if name in aliases.SECRETS:
         return "(set)" if value else ""
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return ("on" if value else "off") if isinstance(value, bool) else aliases.without_passwords(str(value))
