@@ -96,6 +96,8 @@ class Supervisor:
         data = settings.serve.data.resolve()
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in ("logs", "run", "checkpoints"):
+                data_folder.keep_private(data / name)
             self._locks = [FolderLock(data, role) for role in plan.roles]
             key = settings.serve.api_key or data_folder.stored_key(data)
             self._secret = data_folder.stored_key(data, "engine_secret")
@@ -306,7 +308,9 @@ class Supervisor:
         if child.pid is None:
             return False
         if role == "learner":
-            return await asyncio.to_thread(self._last_beat, role) >= child.started
+            with contextlib.suppress(JournalError):
+                return await asyncio.to_thread(self._last_beat, role) >= child.started
+            return False
         url = f"{self._urls[role]}/health" if role != "proxy" else f"{self.url}/healthz"
         if role == "proxy" and "engine" in self.roles:
             url = f"{self.url}/readyz"
@@ -370,10 +374,14 @@ class Supervisor:
         """Write the state of the processes into the journal, for `status`."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
         silent = False
-        with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
+        with contextlib.ExitStack() as opened:
+            journal: Journal | None = None
             async for _ in _ticks(HEARTBEAT_SECONDS):
                 status = {"processes": {child.name: child.state() for child in self.children}}
                 try:
+                    if journal is None:
+                        journal = await asyncio.to_thread(Journal, self.settings.serve.journal_path)
+                        opened.callback(journal.close)
                     await asyncio.to_thread(journal.heartbeat, name, os.getpid(), status)
                     self._written = time.monotonic()
                     silent = False

@@ -36,7 +36,7 @@ from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.proxy.http.sse import ChunkWriter, error_event
 from openclaw_rl.proxy.http.stream import EventStream
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.errors import EngineError, OpenClawRLError, RequestError
+from openclaw_rl.shared.errors import EngineError, OpenClawRLError, Overloaded, RequestError
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import TurnStatus
 
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 TURNS_HEADER = "x-openclaw-rl-turns"
 _LONGEST_CREDIT = 300
+_GOODBYE_SECONDS = 1.0
 
 
 class ChatRoute:
@@ -117,6 +118,10 @@ class ChatExchange:
             await self._fail(refusal)
         except OSError as error:
             log.info("the connection broke: %s", error)
+        except asyncio.CancelledError:
+            if not self.left:
+                await self._say_goodbye()
+            raise
         except Exception:
             status = 500
             log.exception("ERROR in the chat route; please report it")
@@ -288,6 +293,13 @@ class ChatExchange:
                 await self._stream.end(error_event(error))
             else:
                 await send_response(error_response(error, self._response_headers), self._send)
+
+    async def _say_goodbye(self) -> None:
+        """End an answer that the end of the service breaks off."""
+        message = "The service is stopping: send the request again."
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._fail(Overloaded(message, code="stopping", retry_after=_GOODBYE_SECONDS))
 
 
 class _AnswerChunks:

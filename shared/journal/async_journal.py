@@ -118,8 +118,9 @@ class AsyncJournal(Operations):
         """Begin `open_episode`. Every request asks this before it is answered, and most need nothing written: those are
         looked up here, since handing the lookup to a thread costs many times as much.
         """
-        with contextlib.suppress(JournalError):  # the write fails as well, and says so
-            known = self.sync._known_episode(session_id, kind)
+        with contextlib.suppress(JournalError):  # the write waits for a lock, or fails as well and says so
+            with self.sync.database.reading(waits=False) as connection:
+                known = sessions.known_episode(connection, session_id, kind)
             if known is not None:
                 return Opening(known)
         opening = Opening()

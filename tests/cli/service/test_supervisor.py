@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from openclaw_rl.cli.service import supervisor as supervisor_module
+from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.liveness import LOOK_SECONDS
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.cli.service.supervisor import Supervisor, _client, _replies
@@ -161,6 +164,31 @@ async def test_a_learner_is_not_judged_while_our_own_heartbeat_waits(tmp_path: P
         assert await supervisor._learner_beats() is False
         supervisor._written -= 2 * LOOK_SECONDS
         assert await supervisor._learner_beats() is None
+
+
+async def test_a_journal_that_cannot_be_opened_ends_neither_heartbeats_nor_the_wait_for_a_learner(
+    tmp_path: Path, supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "HEARTBEAT_SECONDS", 0.01)
+    supervisor, said = supervise("learner", engine_url="http://127.0.0.1:9")
+    (child,) = supervisor.children
+    monkeypatch.setattr(Child, "pid", 1)
+    child.started = time.time()
+    path = tmp_path / "data" / "journal.db"
+    path.write_bytes(b"no journal" * 1000)
+    beating = asyncio.create_task(supervisor._heartbeats())
+    async with httpx.AsyncClient() as client, asyncio.timeout(20):
+        while not said:
+            await asyncio.sleep(0.01)
+        assert not await supervisor._is_up("learner", client)
+        path.unlink()
+        while not supervisor._written:
+            await asyncio.sleep(0.01)
+    assert not beating.done() and len(said) == 1
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+    with closing(Journal(path)) as journal:
+        assert "supervisor-learner" in journal.processes()
 
 
 async def test_our_own_processes_are_asked_past_a_proxy_of_the_environment(
