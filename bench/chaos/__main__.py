@@ -36,10 +36,10 @@ from openclaw_rl.evaluation.client import ChatClient
 CHOICES = {"proxy": 10, "engine": 10, "learner": 12, "all": 5, "supervisor": 3}
 """How often each is killed, in proportion."""
 PAUSE_SECONDS = (1.0, 8.0)
-QUIET_AFTER = 8
+QUIET_AFTER = 10
 """Kills after which the service has time for a step: while kills follow one another, none is finished."""
-QUIET_SECONDS = 20.0
-SETTLE_SECONDS = 180.0
+QUIET_SECONDS = 15.0
+SETTLE_SECONDS = 120.0
 FIGURES = (
     "kills", "turns", "lost_acknowledged", "consumed_twice", "lost_samples", "dropped_share", "lineage_mismatch",
     "journal",
