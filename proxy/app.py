@@ -26,6 +26,7 @@ from openclaw_rl.proxy.routes.status import readiness
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.api_keys import KeyFile
 from openclaw_rl.shared.errors import Forbidden, JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
+from openclaw_rl.shared.process import is_local_name
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -34,7 +35,7 @@ class KeyCheck:
     """Admits requests with a valid key; others get a 401 or 403 before their body is read.
 
     Chat requests go straight to their route, since each layer between would be called again for every event of a
-    stream. `client_key` in the scope is the index of the key (`Admission`).
+    stream. `caller` in the scope is the `Caller`.
     """
 
     def __init__(self, app: ASGIApp, admission: Admission, chat: ASGIApp) -> None:
@@ -48,7 +49,7 @@ class KeyCheck:
             return
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                scope["client_key"] = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
+                scope["caller"] = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
             except (Unauthorized, Forbidden) as error:
                 await dialect_response(scope["path"], error)(scope, receive, send)
                 return
@@ -107,7 +108,8 @@ async def _health(request: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     state = readiness(request.app.state.service)
-    return json_response(state, 200 if state["ready"] else 503)
+    shown = state if is_local_name(request.headers.get("host", "")) else {"ready": state["ready"]}
+    return json_response(shown, 200 if state["ready"] else 503)
 
 
 async def _metrics(request: Request) -> Response:

@@ -76,7 +76,7 @@ class Supervisor:
 
     Making one takes the data folder, downloads models and holds the ports: `ConfigError` says what is missing or in
     use. At the proxy's port it listens, so that no connection is refused while the proxy starts. `say(line)` gets what
-    a person should read while it runs.
+    a person should read while it runs. `made_key`: this start made the service's key.
     """
 
     def __init__(self, plan: ServicePlan, *, say: Callable[[str], None]) -> None:
@@ -100,6 +100,7 @@ class Supervisor:
             for name in ("logs", "run", "checkpoints"):
                 data_folder.keep_private(data / name)
             self._locks = [FolderLock(data, role) for role in plan.roles]
+            self.made_key = not settings.serve.api_key and not (data / data_folder.KEY).exists()
             key = settings.serve.api_key or data_folder.stored_key(data)
             self._secret = data_folder.stored_key(data, "engine_secret")
             plan = plan.with_settings(data=data, api_key=key).downloaded()
