@@ -247,7 +247,7 @@ class Versions:
         await self._journal.commit_version(version)
         self.current = candidate.number
         await self.publish(version)
-        await asyncio.to_thread(self._prune, await self._journal.versions())
+        await self._prune()
         return version
 
     async def publish(self, version: PolicyVersion) -> None:
@@ -259,7 +259,7 @@ class Versions:
             self._progress.now("publishing", f"version {version.number}")
             try:
                 async with self._weights:
-                    if (await self._live()).number in (version.parent, version.number):
+                    if await self._journal.may_go_live(version.number):
                         if fault := await asyncio.to_thread(damage_of, version):
                             raise EngineError(fault, status=400)
                         await self._load(version)
@@ -350,23 +350,33 @@ class Versions:
             "space, or lower keep_checkpoints"
         )
 
-    def _prune(self, versions: Sequence[PolicyVersion]) -> None:
-        """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent and
-        candidates.
+    async def _prune(self) -> None:
+        """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent, the
+        pinned one and candidates. What the journal has marked as removed is never made live again.
         """
+        versions = await self._journal.versions()
+        old = await asyncio.to_thread(self._old, versions, await self._journal.pinned())
+        for number in await self._journal.begin_removal(old):
+            await self._remove(self._folder / str(number))
+
+    def _old(self, versions: Sequence[PolicyVersion], pinned: int | None) -> list[int]:
+        """The versions whose checkpoints are too many, or too large together."""
         there = [version for version in versions if version.checkpoint and Path(version.checkpoint).is_dir()]
         needed = {version.number for version in versions if version.state in ("live", "candidate")}
         needed |= {version.parent or 0 for version in versions if version.state == "live"}
+        needed |= set() if pinned is None else {pinned}
         served = [version.number for version in versions if version.checkpoint]
         keep = set(served[-self._settings.learning.checkpoints_kept :])
         room = self._settings.learning.checkpoint_bytes
+        old = []
         # Those that stay anyhow take their room first.
         for version in sorted(there, key=lambda one: (one.number in needed, one.number), reverse=True):
             path = Path(version.checkpoint)
             room -= _bytes_of(path)
             stays = version.number in needed or (version.number in keep and room >= 0)
-            if not stays and path.parent == self._folder:
-                shutil.rmtree(path, ignore_errors=True)
+            if not stays and path == self._folder / str(version.number):
+                old.append(version.number)
+        return old
 
 
 def _bytes_of(folder: Path) -> int:

@@ -117,9 +117,18 @@ def _is_foreign(connection: Connection, turn: int, frame: Frame) -> bool:
     return bool(digest != frame.system)
 
 
+_FRESH_SECONDS = 1.0
+"""A word of this age was said now: it does not come late."""
+
+
 def add_feedback(connection: Connection, feedback: Feedback) -> None:
-    """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`."""
+    """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`. A word that is said now
+    comes after all others on its turn, also if the clock was set back since; one that comes late keeps its time.
+    """
     turn = turn_row(connection, feedback.turn_id)
+    if feedback.time > now() - _FRESH_SECONDS:
+        latest = max((one.time for one in feedback_for(connection, feedback.turn_id)), default=0.0)
+        feedback = msgspec.structs.replace(feedback, time=max(feedback.time, latest))
     added = connection.execute(
         "INSERT OR IGNORE INTO feedback (feedback_id, turn, body) VALUES (?,?,?)",
         (feedback.feedback_id, turn, pack_record(feedback)),
