@@ -158,13 +158,16 @@ class Versions:
         note = f"{fault}. Version {intact.number} is live instead"
         log.error("%s", note)
         self._progress.note(DAMAGED, note)
-        await self._journal.set_version_state(live.number, "retired", {**live.guard, "damaged": fault})
+        # One transaction retires the one and makes the other live: a crash must not leave none.
         await self._journal.set_version_state(intact.number, "live")
+        await self._journal.set_version_state(live.number, "retired", {**live.guard, "damaged": fault})
         return intact
 
     async def undo(self, candidate: Candidate | None = None) -> None:
-        """Take the trainer back to the live version after a step that does not count, and remove what it wrote."""
-        if candidate is not None:
+        """Take the trainer back to the live version after a step that does not count, and remove what it wrote, unless
+        it was committed before it failed.
+        """
+        if candidate is not None and await self._journal.version(candidate.number) is None:
             await self._remove(Path(candidate.checkpoint.path))
         self.current = None
         await self.follow()
@@ -255,9 +258,13 @@ class Versions:
         that refuses it gets it rejected. Where another version was made live meanwhile, it is retired at once.
         """
         pause = _RETRY
+        refused: GuardVerdict | None = None
         while True:
             self._progress.now("publishing", f"version {version.number}")
             try:
+                if refused is not None:
+                    await self._withdraw(version, refused)
+                    return
                 async with self._weights:
                     if await self._journal.may_go_live(version.number):
                         if fault := await asyncio.to_thread(damage_of, version):
@@ -271,16 +278,19 @@ class Versions:
             except (EngineError, JournalError) as error:
                 # It is committed: its samples are consumed, so there is no way but forward.
                 if isinstance(error, EngineError) and error.status == 400:
-                    verdict = GuardVerdict(False, f"the engine cannot load it: {error}")
-                    await self._journal.set_version_state(version.number, "rejected", verdict.report())
-                    log.error("version %d rejected: %s", version.number, verdict.reason)
-                    await self._remove(Path(version.checkpoint))
-                    await self.undo()
-                    return
+                    refused = GuardVerdict(False, f"the engine cannot load it: {error}")
+                    continue
                 self._progress.failed(error, f"publishing version {version.number}")
                 log.warning("publishing version %d: %s; trying again in %.0f s", version.number, error, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_RETRY)
+
+    async def _withdraw(self, version: PolicyVersion, verdict: GuardVerdict) -> None:
+        """Reject a committed version."""
+        await self._journal.set_version_state(version.number, "rejected", verdict.report())
+        log.error("version %d rejected: %s", version.number, verdict.reason)
+        await self._remove(Path(version.checkpoint))
+        await self.undo()
 
     async def reconcile(self) -> bool:
         """Load the journal's live version into the engine, if it serves another (it came back, or was changed)."""

@@ -455,7 +455,9 @@ def _change_state(
         ).fetchall()
         for sample, turn in samples:
             connection.execute("UPDATE samples SET state = 'quarantined' WHERE id = ?", (sample,))
-            quarantine_turn(connection, turn, reason, now())
+            # A later word on the turn was not in the batch, and is not rejected with it.
+            if not connection.value("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", turn):
+                quarantine_turn(connection, turn, reason, now())
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -87,6 +87,16 @@ def test_feedback_that_came_while_the_judge_was_at_work_is_not_lost(journal: Jou
     assert waiting(journal) == [turn.turn_id]
 
 
+def test_a_word_that_was_said_earlier_and_came_late_is_judged_once(journal: Journal) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+    last = Feedback(turn_id=turn.turn_id, session_id="ses", score=-1.0, time=2000.0)
+    journal.add_feedback(last)
+    journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=1.0, time=1000.0))
+    journal.add_judgement(judged(turn, feedback=last))
+    assert waiting(journal) == []
+
+
 def test_the_same_feedback_sent_twice_counts_once(journal: Journal) -> None:
     turn = make_turn()
     journal.record_turn(turn)
