@@ -223,7 +223,7 @@ class Chain:
     def after(self, index: int, through: int = -1) -> NextWords:
         """The words after the step at `index`, up to the next answer: a person's if there are any, else all tool
         results, else an environment's in the user's role. Answers to feedback or notices alone are skipped. The answer
-        itself may go on up to the step at `through`.
+        itself may continue up to the step at `through`.
         """
         persons: list[str] = []
         tools: list[str] = []
