@@ -84,7 +84,7 @@ def import_strings() -> list[tuple[str, str]]:
 
 
 def resolves(name: str) -> bool:
-    """Whether there is such a module, and such a function or class in it."""
+    """Look for such a module, and for such a function or class in it."""
     module, _, attribute = name.partition(":")
     spec = importlib.util.find_spec(module)
     if spec is None or not attribute:
