@@ -122,6 +122,7 @@ docs: setup
 	$(BIN)/python -m bench.gpu_page
 	$(BIN)/python -m bench.first_hour --page
 	$(BIN)/python -m bench.clients_page
+	$(BIN)/python -m bench.reliability_page
 
 bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)

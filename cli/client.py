@@ -75,7 +75,7 @@ class Service:
             raise ServiceError(f"{method} {self.url}{path} failed: {error or type(error).__name__}") from error
         if answer.status_code == 401:
             raise ServiceError(
-                f"{self.url} refuses this key. It is the one that serve printed: pass it with --key, "
+                f"{self.url} refuses this key. serve printed the right one at its first start: pass it with --key, "
                 f"or run this command where the service's data folder is (--data)"
             )
         try:

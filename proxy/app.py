@@ -34,7 +34,7 @@ class KeyCheck:
     """Admits requests with a valid key; others get a 401 or 403 before their body is read.
 
     Chat requests go straight to their route, since each layer between would be called again for every event of a
-    stream. `client_key` in the scope is the index of the key (`Admission`).
+    stream. `caller` in the scope is the `Caller`.
     """
 
     def __init__(self, app: ASGIApp, admission: Admission, chat: ASGIApp) -> None:
@@ -48,7 +48,7 @@ class KeyCheck:
             return
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                scope["client_key"] = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
+                scope["caller"] = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
             except (Unauthorized, Forbidden) as error:
                 await dialect_response(scope["path"], error)(scope, receive, send)
                 return

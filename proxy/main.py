@@ -18,7 +18,7 @@ from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.backends import create_engine, resolve_backend
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.process import die_with_parent
+from openclaw_rl.shared.process import BACKLOG, die_with_parent, inherited_listeners
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load
@@ -61,10 +61,10 @@ def serve(settings: Settings) -> None:
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        backlog=2048,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run(sockets=inherited_listeners() or None)
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import replace_file
+from openclaw_rl.shared.owners import SERVICE, SERVICE_NAME, why_no_owner
 from openclaw_rl.shared.records import now
 
 KeyScope = Literal["chat", "feedback", "read", "admin"]
@@ -26,13 +27,23 @@ FILE = "keys.json"
 
 
 class StoredKey(msgspec.Struct, frozen=True):
-    """A key as it is stored: `number` is its own for good, `digest` the SHA-256 of the key in hexadecimal digits."""
+    """A key as it is stored: `number` is its own for good, `digest` the SHA-256 of the key in hexadecimal digits.
+    Several keys may have one `owner`; without one it is the key's name, also of a later key of this name.
+    """
 
     number: int
     name: str
     scopes: tuple[KeyScope, ...]
     digest: str
     created: float
+    owner: str | None = None
+
+    @property
+    def owned_by(self) -> str:
+        """The owner of what is made with this key (`shared.owners`)."""
+        if self.owner is not None:
+            return self.owner
+        return f"key {self.number}" if why_no_owner(self.name) else self.name
 
     def allows(self, scope: KeyScope) -> bool:
         """True if the key may do this; `admin` may do everything."""
@@ -56,15 +67,22 @@ class KeyFile:
         """Every key, the oldest first. Raises `ConfigError` for a file that cannot be read."""
         return list(self._content().keys)
 
-    def create(self, name: str, scopes: Collection[KeyScope]) -> str:
-        """Make a key; it is known to the caller alone. Raises `ConfigError` for a name that is taken."""
+    def create(self, name: str, scopes: Collection[KeyScope], owner: str | None = None) -> str:
+        """Make a key; it is known to the caller alone. Raises `ConfigError` for a name that is taken, or cannot be one
+        or its owner's.
+        """
+        for one in {name, name if owner is None else owner} - {SERVICE}:
+            if wrong := why_no_owner(one):
+                raise ConfigError(f"{one!r} is no name for a key or an owner: {wrong}")
+        if name == SERVICE_NAME:
+            raise ConfigError(f"the name {name!r} means the service itself; choose another for the key")
         with self._changing() as content:
             if any(key.name == name for key in content.keys):
                 raise ConfigError(f"there is a key {name!r} already; revoke it first, or choose another name")
             key = PREFIX + secrets.token_urlsafe(32)
             number = content.last + 1
             ordered = tuple(scope for scope in SCOPES if scope in scopes)
-            self._write(_Content((*content.keys, StoredKey(number, name, ordered, _digest(key), now())), number))
+            self._write(_Content((*content.keys, StoredKey(number, name, ordered, _digest(key), now(), owner)), number))
         return key
 
     def revoke(self, name: str) -> None:

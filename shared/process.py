@@ -1,11 +1,14 @@
 """A process and its neighbours: ending with its parent, holding a data folder, finding a port.
 
 `PARENT_VARIABLE` in the environment names the process whose end is ours too; without it a process stands alone.
+`LISTENERS_VARIABLE` holds the file descriptors of the sockets that a server inherits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import fcntl
 import ipaddress
 import os
@@ -19,6 +22,9 @@ from pathlib import Path
 from openclaw_rl.shared.errors import ConfigError
 
 PARENT_VARIABLE = "OPENCLAW_RL_PARENT_PID"
+LISTENERS_VARIABLE = "OPENCLAW_RL_LISTENERS"
+BACKLOG = 2048
+"""Connections that wait until a server accepts them."""
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None  # loaded before any fork
 
@@ -124,24 +130,74 @@ def hold_port(host: str, port: int, *, setting: str) -> socket.socket:
     Raises `ConfigError` naming `setting` when the port is taken, or the address is not one of this machine.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, protocol)
-        try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-        except OSError:
-            bound.close()
-            raise
+        return _bind(_addresses(host, port)[0], port)
     except OSError as error:
-        flag = setting.replace("_", "-")
-        raise ConfigError(
-            f"{host}:{port} cannot be bound ({error.strerror or error}). Choose another with --{flag} "
-            f"(OPENCLAW_RL_{setting.upper()}); 0 takes a free port"
-        ) from error
-    return bound
+        raise _not_bound(host, port, setting, error) from error
+
+
+def listen(host: str, port: int, *, setting: str) -> list[socket.socket]:
+    """Sockets that listen at all addresses of `host` on one port, a free one if it is 0, for a child to inherit:
+    connections wait while no child accepts them. Raises as `hold_port`.
+    """
+    with contextlib.ExitStack() as undo:
+        listening: list[socket.socket] = []
+        try:
+            for address in _addresses(host, port):
+                try:
+                    bound = _bind(address, listening[0].getsockname()[1] if listening else port)
+                except OSError as error:
+                    if listening and error.errno == errno.EADDRNOTAVAIL:  # ::1 of localhost, without IPv6
+                        continue
+                    raise
+                listening.append(undo.enter_context(bound))
+                bound.listen(BACKLOG)
+        except OSError as error:
+            raise _not_bound(host, port, setting, error) from error
+        undo.pop_all()
+        return listening
+
+
+def inherited_listeners() -> list[socket.socket]:
+    """The sockets of `LISTENERS_VARIABLE`; empty without it. Raises `ConfigError` when they are none."""
+    text = os.environ.pop(LISTENERS_VARIABLE, "")
+    try:
+        listening = [socket.socket(fileno=number) for number in list(map(int, text.split()))]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{LISTENERS_VARIABLE} = {text!r} names no sockets; unset it") from error
+    for one in listening:
+        one.set_inheritable(False)
+    return listening
 
 
 def claim_port(host: str, port: int, *, setting: str) -> int:
     """`port` if it can be bound on `host` now, a free one if it is 0. Raises as `hold_port`."""
     with hold_port(host, port, setting=setting) as bound:
         return int(bound.getsockname()[1])
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
+    """Family and address of each address of `host`. Raises `OSError`."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))
+
+
+def _bind(address: tuple[int, tuple[object, ...]], port: int) -> socket.socket:
+    family, (host, _, *rest) = address
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind((host, port, *rest))
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _not_bound(host: str, port: int, setting: str, error: OSError) -> ConfigError:
+    flag = setting.replace("_", "-")
+    return ConfigError(
+        f"{host}:{port} cannot be bound ({error.strerror or error}). Choose another with --{flag} "
+        f"(OPENCLAW_RL_{setting.upper()}); 0 takes a free port"
+    )

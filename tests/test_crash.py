@@ -8,6 +8,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -40,6 +41,9 @@ async def _kill_and_wait_for_another(service: RunningService, role: str) -> None
     victim = _child(service, role)
     assert victim is not None, f"no {role} is running"
     victim.kill()
+    if role == "proxy":  # its port still takes connections
+        async with httpx.AsyncClient(trust_env=False, timeout=BACK_SECONDS) as http:
+            assert (await http.get(f"{service.url}/healthz")).status_code == 200
     deadline = time.monotonic() + BACK_SECONDS
     while time.monotonic() < deadline:
         successor = _child(service, role)

@@ -12,6 +12,7 @@ from openclaw_rl.cli.options import Data, Json, print_json, settings_of
 from openclaw_rl.cli.tables import console, table
 from openclaw_rl.shared.api_keys import SCOPES, KeyFile, KeyScope
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.owners import SERVICE, SERVICE_NAME
 
 _DEFAULT: tuple[KeyScope, ...] = ("chat", "feedback")
 
@@ -25,6 +26,13 @@ def keys(
             help=f"Right of the key, may be repeated: {', '.join(SCOPES)} (everything); default: {', '.join(_DEFAULT)}"
         ),
     ] = None,
+    owner: Annotated[
+        str,
+        typer.Option(
+            help="Owner of what is made with the key, default: its name. Keys of one owner see the same sessions; "
+            f"{SERVICE_NAME}: those of the service's own keys"
+        ),
+    ] = "",
     data: Data = "",
     as_json: Json = False,
 ) -> None:
@@ -43,9 +51,9 @@ def keys(
     if wrong:
         raise ConfigError(f"scope {wrong[0]!r} is unknown; choose among: {', '.join(SCOPES)}")
     scopes = [one for one in SCOPES if one in (scope or _DEFAULT)]
-    key = file.create(name, scopes)
+    key = file.create(name, scopes, SERVICE if owner == SERVICE_NAME else owner or None)
     if as_json:
-        print_json({"name": name, "scopes": scopes, "key": key})
+        print_json({"name": name, "scopes": scopes, "owner": owner or name, "key": key})
         return
     typer.echo(key)
     typer.echo(f"key {name}: {', '.join(scopes)}. It is shown this once: only its digest is stored.", err=True)
@@ -54,15 +62,19 @@ def keys(
 def _list(file: KeyFile, as_json: bool) -> None:
     found = file.listed()
     if as_json:
-        rows = [{name: value for name, value in msgspec.to_builtins(key).items() if name != "digest"} for key in found]
+        rows = [
+            {name: value for name, value in msgspec.to_builtins(key).items() if name != "digest"}
+            | {"owner": key.owned_by or SERVICE_NAME}
+            for key in found
+        ]
         print_json({"keys": rows})
         return
     out = console()
     if not found:
         out.print("No further keys. The keys of the setting api_key have all rights.")
         return
-    shown = table("name", "scopes", "created")
+    shown = table("name", "scopes", "owner", "created")
     for key in found:
         created = time.strftime("%Y-%m-%d %H:%M", time.localtime(key.created))
-        shown.add_row(key.name, ", ".join(key.scopes), created)
+        shown.add_row(key.name, ", ".join(key.scopes), key.owned_by or SERVICE_NAME, created)
     out.print(shown)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import threading
@@ -21,6 +22,7 @@ from openclaw_rl.cli.checks.data import quick_faults
 from openclaw_rl.cli.client import Service, ServiceError
 from openclaw_rl.cli.connect.provider_entry import PROVIDER, context_note, curl_line, provider_entry
 from openclaw_rl.cli.service import preflight
+from openclaw_rl.cli.service.data_folder import KEY
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
@@ -139,8 +141,24 @@ def announce(out: Console, supervisor: Supervisor) -> None:
             show(f"engine  {settings.engine.url}")
         return
     show(f"URL  {supervisor.url}/v1")
-    show(f"key  {settings.serve.key}")
-    service = Service(supervisor.url, settings.serve.key)
+    if supervisor.made_key:
+        show(f"key  {settings.serve.key}")
+        _announce_client(out, settings, Service(supervisor.url, settings.serve.key))
+    else:  # a log that keeps every start would keep the key
+        path = settings.serve.data / KEY
+        kept = path.exists() and path.read_text().strip() == settings.serve.key
+        show(f"key  {f'in {path}' if kept else 'that of the setting api_key'}")
+        show(f"To configure a client, or to see how: {_program()} connect")
+        show("\nTry it:")
+        show(curl_line(settings, supervisor.url, f"$(cat {shlex.quote(str(path))})" if kept else "KEY"))
+    elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"
+    show(f"\nLogs are in {settings.serve.data / 'logs'}. Ctrl-C stops the service.")
+    show(f"In another shell: {_program()} status{elsewhere}\n")
+
+
+def _announce_client(out: Console, settings: Settings, service: Service) -> None:
+    """Print what a first client needs, with the key in it."""
+    show = out.print
     try:
         provider = provider_entry(settings, service)
     except ServiceError as error:
@@ -151,10 +169,7 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         if note := context_note(provider["models"]["providers"][PROVIDER]["models"][0]):
             show(f"Note: {note}.")
     show("\nTry it:")
-    show(curl_line(settings, service))
-    elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"
-    show(f"\nLogs are in {settings.serve.data / 'logs'}. Ctrl-C stops the service.")
-    show(f"In another shell: {_program()} status{elsewhere}\n")
+    show(curl_line(settings, service.url, service.key))
 
 
 def _program() -> str:

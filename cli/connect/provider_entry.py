@@ -65,15 +65,15 @@ def context_note(model: Mapping[str, Any]) -> str:
     )
 
 
-def curl_line(settings: Settings, service: Service) -> str:
-    """A first request, to paste into a shell."""
+def curl_line(settings: Settings, url: str, key: str) -> str:
+    """A first request, to paste into a shell, which may replace what stands for the key."""
     body = {
         "model": settings.serve.model_name,
         "stream": True,
         "messages": [{"role": "user", "content": "Tom has 3 apples and buys 4 more. How many apples does he have?"}],
     }
     return (
-        f"curl -N {service.url}/v1/chat/completions -H 'Authorization: Bearer {service.key}' "
+        f'curl -N {url}/v1/chat/completions -H "Authorization: Bearer {key}" '
         f"-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
     )
 

@@ -39,7 +39,7 @@ class ChildFailed(OpenClawRLError):
 
 class Child:
     """Keeps one command running. `command` is asked again at every start, since the live version changes in between;
-    `after` is awaited before every start.
+    `after` is awaited before every start. It inherits the file `descriptors`.
 
     `say(line)` gets what a person should read: starts after an end, and errors out of the log. Until `settled` is set,
     a second end, or one with the exit code of wrong settings, makes `run` raise `ChildFailed`; afterwards
@@ -56,6 +56,7 @@ class Child:
         say: Callable[[str], None],
         settled: asyncio.Event,
         after: Callable[[], Awaitable[None]] | None = None,
+        descriptors: tuple[int, ...] = (),
     ) -> None:
         self.name = name
         self.restarts = 0
@@ -66,6 +67,7 @@ class Child:
         self._say = say
         self._settled = settled
         self._after = after
+        self._descriptors = descriptors
         self._process: asyncio.subprocess.Process | None = None
         self.started = 0.0
         """Unix time of the last start."""
@@ -134,6 +136,7 @@ class Child:
             environment=self._environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            pass_descriptors=self._descriptors,
         )
         self._process = process
         relay = asyncio.create_task(self._relay(process))

@@ -22,11 +22,13 @@ from openclaw_rl.shared.settings.named_models import POLICY_FILE, TINY, find_nam
 from openclaw_rl.shared.settings.settings import Settings
 
 FILE = POLICY_FILE
+KEY = "api_key"
+"""The file with the service's key, in plain, since commands on this machine send it."""
 SHIPPED = "the shipped policy"
 _EDGE_BYTES = 1 << 16
 
 
-def stored_key(data: Path, name: str = "api_key") -> str:
+def stored_key(data: Path, name: str = KEY) -> str:
     """A key in the data folder, made at the first call; readable by its owner only."""
     path = data / name
     if not path.exists():

@@ -30,7 +30,7 @@ from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.process import FolderLock, hold_port, is_loopback
+from openclaw_rl.shared.process import LISTENERS_VARIABLE, FolderLock, hold_port, is_loopback, listen
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE
 
@@ -74,12 +74,14 @@ class Supervisor:
     """The processes of a plan and what they share: settings, ports, key, data folder.
 
     Making one takes the data folder, downloads models and holds the ports: `ConfigError` says what is missing or in
-    use. `say(line)` gets what a person should read while it runs.
+    use. At the proxy's port it listens, so that no connection is refused while the proxy starts. `say(line)` gets what
+    a person should read while it runs. `made_key`: this start made the service's key.
     """
 
     def __init__(self, plan: ServicePlan, *, say: Callable[[str], None]) -> None:
         self._say = say
         self._ports: list[socket.socket] = []
+        self._listeners: list[socket.socket] = []
         settings = plan.settings
         starts_engine = "engine" in plan.roles and not settings.engine.url
         if "proxy" in plan.roles and not settings.serve.api_key and not is_loopback(settings.serve.host):
@@ -95,6 +97,7 @@ class Supervisor:
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._locks = [FolderLock(data, role) for role in plan.roles]
+            self.made_key = not settings.serve.api_key and not (data / data_folder.KEY).exists()
             key = settings.serve.api_key or data_folder.stored_key(data)
             self._secret = data_folder.stored_key(data, "engine_secret")
             plan = plan.with_settings(data=data, api_key=key).downloaded()
@@ -107,7 +110,8 @@ class Supervisor:
         self.placement = plan.placement
         changes = self._engine_place(plan, data, starts=starts_engine)
         if "proxy" in plan.roles:
-            changes["port"] = self._hold_port(settings.serve.host, settings.serve.port, "port")
+            self._listeners = listen(settings.serve.host, settings.serve.port, setting="port")
+            changes["port"] = self._listeners[0].getsockname()[1]
         judges = judge_engines(plan, lambda: self._hold_port("127.0.0.1", 0, "engine_port"), self._secret)
         self.settings = plan.settings.replace(**changes, **judges.settings)
         self._engines = judges.commands
@@ -157,6 +161,7 @@ class Supervisor:
     def _child(self, role: str, logs: Path) -> Child:
         placement = self.placement
         on_gpus = bool(placement.train or placement.servers or placement.judges)
+        listening = tuple(one.fileno() for one in self._listeners) if role == "proxy" else ()
         return Child(
             role,
             self._command(role),
@@ -164,12 +169,14 @@ class Supervisor:
             | ({SECRET: self._secret} if self._needs_secret(role) else {})
             | to_environment(self.settings)
             | quiet(self.settings)
+            | ({LISTENERS_VARIABLE: " ".join(map(str, listening))} if listening else {})
             | (placement.variables if on_gpus else {})
             | (placement.trainer_environment if on_gpus and role == "learner" else {}),
             logs=logs,
             say=self._say,
             settled=self.ready,
             after=partial(self._up_before, role),
+            descriptors=listening,
         )
 
     def _needs_secret(self, role: str) -> bool:
@@ -207,7 +214,11 @@ class Supervisor:
             await self._stop()
 
     async def _stop(self) -> None:
-        """The proxy goes first, so that it can finish what it is saying while the engine is still there."""
+        """The proxy goes first, so that it can finish what it is saying while the engine is still there. Connections
+        are refused from now on.
+        """
+        for held in (*self._listeners, *self._ports):
+            held.close()
         for_containers = CONTAINER_SECONDS if self.settings.gpu.sglang_command else 0.0
         async with asyncio.TaskGroup() as group:
             for child in self.children:
@@ -220,8 +231,6 @@ class Supervisor:
             self._card(role).unlink(missing_ok=True)
         for lock in self._locks:
             lock.close()
-        for port in self._ports:
-            port.close()
 
     def _command(self, role: str) -> Callable[[], list[str]]:
         if role == "engine":

@@ -36,6 +36,7 @@ from openclaw_rl.proxy.http.json import decode_object
 from openclaw_rl.shared.errors import BadRequest
 from openclaw_rl.shared.journal.signals import frame_of
 from openclaw_rl.shared.messages.normalize import ChatInput, normalize_chat
+from openclaw_rl.shared.owners import SERVICE
 from openclaw_rl.shared.records import Kind, now
 from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.settings.settings import Settings
@@ -57,6 +58,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     arrived: float
+    owner: str
     dialect: str
     chat: ChatInput
     chain: Chain
@@ -111,8 +113,10 @@ class RequestParser:
         self._temperature = temperature
         self._capture = settings.serve.capture
 
-    async def parse(self, headers: Mapping[str, str], data: bytes, dialect: str = "chat") -> ChatRequest:
-        """Raises `BadRequest`, or `NotFound` for an unknown model."""
+    async def parse(
+        self, headers: Mapping[str, str], data: bytes, dialect: str = "chat", owner: str = SERVICE
+    ) -> ChatRequest:
+        """`owner` is that of the client's key. Raises `BadRequest`, or `NotFound` for an unknown model."""
         arrived = now()
         body = decode_object(data)
         parameters = read_parameters(
@@ -138,6 +142,7 @@ class RequestParser:
         classified = classify(evidence, self._rules)
         return ChatRequest(
             arrived=arrived,
+            owner=owner,
             dialect=dialect,
             chat=chat,
             chain=chain,
@@ -145,7 +150,7 @@ class RequestParser:
             thinking=read_thinking(body),
             classified=classified,
             may_be_aside=classified.reason in UNMARKED and may_be_aside(evidence),
-            session=session_of(headers, body, chain),
+            session=session_of(headers, body, chain, owner),
             retried=_word(headers, "x-stainless-retry-count") not in ("", "0"),
             routed=ROUTED_HEADER in headers,
             tracked=tracked,
@@ -165,11 +170,13 @@ async def read_chat(body: Mapping[str, Any], size: int, blind: str) -> ChatInput
 async def place(request: ChatRequest, conversations: Conversations) -> PlacedRequest:
     """Find the session and the parent of a request. Raises `JournalError`."""
     if not request.tracked:
-        placement = conversations.place_untracked(request.chain, request.kind, request.session)
+        placement = conversations.place_untracked(request.chain, request.kind, request.session, request.owner)
     else:
         # Feedback is a side turn, but it is about the main turn before it.
         kind = "main" if request.classified.reason == FEEDBACK else request.kind
-        placement = await conversations.place(request.chain, kind, request.session, retried=request.retried)
+        placement = await conversations.place(
+            request.chain, kind, request.session, owner=request.owner, retried=request.retried
+        )
         if placement.words is not None and placement.words.role in ("user", "environment"):
             frame = frame_of(request.chat.messages, request.chat.tools)
             placement = msgspec.structs.replace(placement, frame=frame)

@@ -71,13 +71,20 @@ class _Proof(NamedTuple):
 
 
 class ChangedAnswers:
-    """The search in one history. `session_id` is "" where the request names none; `may_continue` says of a turn whether
-    kind and session allow it as the parent.
+    """The search in one history, among the turns of its `owner`. `session_id` is "" where the request names none;
+    `may_continue` says of a turn whether kind and session allow it as the parent.
     """
 
     def __init__(
-        self, chain: Chain, session_id: str, may_continue: Callable[[TurnRef], bool], journal: AsyncJournal
+        self,
+        chain: Chain,
+        session_id: str,
+        may_continue: Callable[[TurnRef], bool],
+        journal: AsyncJournal,
+        *,
+        owner: str,
     ) -> None:
+        self._owner = owner
         self._chain = chain
         self._session_id = session_id
         self._may_continue = may_continue
@@ -168,7 +175,7 @@ class ChangedAnswers:
         if following is not None and following.role == "assistant":  # the mark is a question, the summary its answer
             index = self._chain.steps.index(following)
             shown += squeezed(following.text)
-        sides = await self._journal.side_turns(_SUMMARIES, self._session_id)
+        sides = await self._journal.side_turns(_SUMMARIES, self._session_id, owner=self._owner)
         shows = [(side, parent) for side, parent in sides if await self._is_shown(side, shown)]
         continued = {parent for _, parent in shows if parent}
         refs = [ref for parent in continued if (ref := await self._journal.turn_ref(parent)) is not None]
@@ -204,7 +211,7 @@ class ChangedAnswers:
     async def _find(self, marks: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
         if not marks:
             return {}
-        return await self._journal.find_answers(marks, session_id or self._session_id)
+        return await self._journal.find_answers(marks, session_id or self._session_id, owner=self._owner)
 
     def _call_of(self, index: int, ref: TurnRef, known: Mapping[bytes, Sequence[TurnRef]]) -> int:
         """The step before the first of a turn's results that end at `index`."""

@@ -1,4 +1,5 @@
-"""Finds the turn that a request continues, by what its history says, never by position or time.
+"""Finds the turn that a request continues, by what its history says, never by position or time. Turns of another owner
+are never looked at.
 
 It is the turn whose answer is the deepest one of ours in the history. A retry therefore has the parent that the first
 try had, and is its sibling; an edit forks where it differs.
@@ -66,14 +67,19 @@ class Parent(msgspec.Struct, frozen=True):
 class ParentSearch:
     """Finds the parent of one request: in memory, or else in the journal. `session_id` is "" where it names none."""
 
-    def __init__(self, chain: Chain, session_id: str, kind: Kind, *, tree: Tree, journal: AsyncJournal) -> None:
+    def __init__(
+        self, chain: Chain, session_id: str, kind: Kind, *, owner: str, tree: Tree, journal: AsyncJournal
+    ) -> None:
+        self._owner = owner
         self._chain = chain
         self._session_id = session_id
         self._kind = kind
         self._tree = tree
         self._journal = journal
         self._places = chain.places()
-        self._answers: dict[bytes, Sequence[TurnRef]] = {place.key: tree.answers(place.key) for place in self._places}
+        self._answers: dict[bytes, Sequence[TurnRef]] = {
+            place.key: tree.answers(owner, place.key) for place in self._places
+        }
         self._requests: dict[bytes, Sequence[TurnRef]] = {}
 
     async def find(self) -> Parent:
@@ -85,8 +91,8 @@ class ParentSearch:
         keys = [place.key for place in places[:depth]]
         asked = [place.key for place in places[:depth] if not place.answered]
         self._learn(
-            await self._journal.find_turns("answer_key", keys, self._session_id) if keys else {},
-            await self._journal.find_turns("request_key", asked, self._session_id) if asked else {},
+            await self._journal.find_turns("answer_key", keys, self._session_id, owner=self._owner) if keys else {},
+            await self._journal.find_turns("request_key", asked, self._session_id, owner=self._owner) if asked else {},
         )
         depth, parent = self._exact()
         unknown = [place for place in places[:depth] if place.answered and not self._answers[place.key]]
@@ -96,7 +102,7 @@ class ParentSearch:
     async def _changed_answers(self, unknown: Sequence[Place], parent: Parent | None) -> tuple[Parent | None, str]:
         """The parent among answers after the one that is known by the whole history, or why it is none of those."""
         after = parent.index if parent is not None else -1
-        changed = ChangedAnswers(self._chain, self._session_id, self._may_continue, self._journal)
+        changed = ChangedAnswers(self._chain, self._session_id, self._may_continue, self._journal, owner=self._owner)
         summary = await changed.by_summary() if parent is None and not self._session_id else None
         found: list[FoundAnswer | Parent | None] = [await changed.by_call(after)]
         reason = ""
@@ -104,7 +110,7 @@ class ParentSearch:
             session_id = self._session_id or _session_of(parent) or (summary.ref.session_id if summary else "")
             exchange, reason = await self._by_exchange(unknown, parent, session_id)
             keys = [key for place in unknown for key in self._chain.answered_texts(place.index)]
-            self._learn({}, await self._journal.find_turns("request_key", keys, self._session_id))
+            self._learn({}, await self._journal.find_turns("request_key", keys, self._session_id, owner=self._owner))
             found += [
                 exchange,
                 await changed.by_request(unknown, self._requests_at),
@@ -125,11 +131,11 @@ class ParentSearch:
             self._tree.add_answers(reversed(refs))
         for refs in requests.values():
             self._tree.add_requests(reversed(refs))
-        self._answers |= {key: _merged(refs, self._tree.answers(key)) for key, refs in answers.items()}
-        self._requests |= {key: _merged(refs, self._tree.requests(key)) for key, refs in requests.items()}
+        self._answers |= {key: _merged(refs, self._tree.answers(self._owner, key)) for key, refs in answers.items()}
+        self._requests |= {key: _merged(refs, self._tree.requests(self._owner, key)) for key, refs in requests.items()}
 
     def _requests_at(self, key: bytes) -> Sequence[TurnRef]:
-        return self._requests.get(key) or self._tree.requests(key)
+        return self._requests.get(key) or self._tree.requests(self._owner, key)
 
     def _exact(self, *, certain: bool = False) -> tuple[int, Parent | None]:
         """The deepest parent by the whole history, and its depth. `certain`: one that the journal cannot replace."""
@@ -173,7 +179,7 @@ class ParentSearch:
         """
         keys = {place.index: self._chain.exchange_at(place.index) for place in places}
         known = [key for key in keys.values() if key]
-        stored = await self._journal.find_turns("exchange_key", known, self._session_id)
+        stored = await self._journal.find_turns("exchange_key", known, self._session_id, owner=self._owner)
         before = parent.ref if parent is not None else None
         candidates = {
             place: refs
@@ -232,7 +238,7 @@ class ParentSearch:
     async def _changed(self, place: Place, session_id: str) -> bool:
         """True if the history before this answer was a request of the session, which had another answer then."""
         keys = list(self._chain.answered_texts(place.index))
-        self._learn({}, await self._journal.find_turns("request_key", keys, session_id))
+        self._learn({}, await self._journal.find_turns("request_key", keys, session_id, owner=self._owner))
         return any(ref.session_id == session_id for key in keys for ref in self._requests_at(key))
 
     def _why_none(self) -> str:

@@ -15,6 +15,7 @@ from openclaw_rl.shared.journal import AsyncJournal, Frame, TurnRef
 from openclaw_rl.shared.journal.encoding import token_ids
 from openclaw_rl.shared.journal.signals import frame_of
 from openclaw_rl.shared.messages.normalize import ChatInput, text_of
+from openclaw_rl.shared.owners import SERVICE, owner_of
 from openclaw_rl.shared.records import Kind, Message, Turn, new_id, now
 
 _SAME = 40
@@ -52,17 +53,24 @@ class Conversations:
         self.sampled = SampledTurns()
 
     async def place(
-        self, chain: Chain, kind: Kind, named: tuple[str, str] | None, *, retried: bool = False
+        self,
+        chain: Chain,
+        kind: Kind,
+        named: tuple[str, str] | None,
+        *,
+        owner: str = SERVICE,
+        retried: bool = False,
     ) -> TurnPlacement:
-        """Session and parent of a request; `named` is the session id that it names, and where. Reads the journal only
-        if memory lacks the history's last answer. Raises `JournalError`.
+        """Session and parent of an owner's request; `named` is the session id that it names, and where. Reads the
+        journal only if memory lacks the history's last answer. Raises `JournalError`.
         """
         session_id, source = named or ("", "")
-        parent = await ParentSearch(chain, session_id, kind, tree=self.tree, journal=self._journal).find()
+        search = ParentSearch(chain, session_id, kind, owner=owner, tree=self.tree, journal=self._journal)
+        parent = await search.find()
         if not session_id and parent.ref is not None:
             session_id, source = parent.ref.session_id, "tree"
         elif not session_id:
-            session_id, source = self._new_session(chain.request_key, kind, retried)
+            session_id, source = self._new_session(chain.request_key, kind, owner, retried)
         words = chain.after(parent.words) if parent.ref is not None else None
         if words is not None and words.role == "user" and parent.dropped:
             words = msgspec.structs.replace(words, role="environment")
@@ -90,9 +98,11 @@ class Conversations:
             return frame_of([], chat.tools) != frame_of([], turn.tools)
         return one[:_SAME] != other[:_SAME] and one[-_SAME:] != other[-_SAME:]
 
-    def place_untracked(self, chain: Chain, kind: Kind, named: tuple[str, str] | None) -> TurnPlacement:
+    def place_untracked(
+        self, chain: Chain, kind: Kind, named: tuple[str, str] | None, owner: str = SERVICE
+    ) -> TurnPlacement:
         """The session of a request that is not recorded."""
-        session_id, source = named or (fresh_session(kind), "new")
+        session_id, source = named or (fresh_session(kind, owner), "new")
         return TurnPlacement(session_id=session_id, source=source, kind=kind, request_key=chain.request_key)
 
     def sampled_before(self, placement: TurnPlacement) -> tuple[Answered | None, str]:
@@ -126,15 +136,16 @@ class Conversations:
             request_key=turn.request_key,
             settled=False,
             arrived=turn.timings.arrived,
+            owner=owner_of(turn.session_id),
         )
         self.tree.add([ref])
 
-    def _new_session(self, request_key: bytes, kind: Kind, retried: bool) -> tuple[str, str]:
+    def _new_session(self, request_key: bytes, kind: Kind, owner: str, retried: bool) -> tuple[str, str]:
         """A new session for a request that names none and continues nothing; for a retry, that of the first try."""
         time = now()
-        waiting = self.tree.unanswered(request_key, time - self._retry_window)
+        waiting = self.tree.unanswered(owner, request_key, time - self._retry_window)
         again = retried and len(waiting) == 1
-        session_id = waiting[0] if again else fresh_session(kind)
+        session_id = waiting[0] if again else fresh_session(kind, owner)
         self.tree.began(request_key, session_id, time)
         return session_id, "retry" if again else "new"
 

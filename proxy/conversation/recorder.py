@@ -22,6 +22,7 @@ from openclaw_rl.proxy.conversation.tree import Tree
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Opening, TurnRef
+from openclaw_rl.shared.owners import owner_of
 from openclaw_rl.shared.records import AGENT, Feedback, NextState, Role, Turn
 
 _REMEMBERED = 10_000
@@ -52,6 +53,8 @@ class Reactions:
                 about = last
                 if reaction.turn_id:  # from our extension; it may be a turn of another session
                     about = await self._journal.turn_ref(reaction.turn_id)
+                    if about is not None and about.owner != owner_of(placement.session_id):
+                        about = None
                 if about is not None and about.kind == "main":
                     identity = (placement.session_id, reaction.line)
                     await self._feedback(about, reaction.score, reaction.line, "reaction", *identity)

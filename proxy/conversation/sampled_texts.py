@@ -14,8 +14,8 @@ _NAME = 80
 
 
 async def was_sampled(text: str, journal: AsyncJournal) -> bool:
-    """True if a user's text is an answer that was sampled here, perhaps behind the name of the agent who gave it.
-    Raises `JournalError`.
+    """True if a user's text is an answer that was sampled here, perhaps behind the name of the agent who gave it, and
+    of whatever owner: agents of a team may each have a key. Raises `JournalError`.
     """
     texts = [one for one in _readings(text) if characters(squeezed(one)) >= _SHORTEST]
     return bool(texts) and await journal.was_sampled(texts)

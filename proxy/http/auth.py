@@ -5,13 +5,30 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from openclaw_rl.shared.api_keys import KeyFile, KeyScope
 from openclaw_rl.shared.errors import ConfigError, Forbidden, Unauthorized
+from openclaw_rl.shared.owners import SERVICE
 from openclaw_rl.shared.process import is_loopback
 
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 
 _SIGNALS = ("/feedback", "/outcome", "/session-done")
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """The sender of a request: the index of its key, those of the data folder after those of the settings (0 where no
+    keys are set), and the key's owner. An `admin` may see and change what others own.
+    """
+
+    key: int = 0
+    owner: str = SERVICE
+    admin: bool = True
+
+    def sees(self, owner: str) -> bool:
+        """True if what this owner made is there for the caller."""
+        return self.admin or self.owner == owner
 
 
 class Admission:
@@ -23,29 +40,29 @@ class Admission:
         self._keys = keys
         self._stored = stored
 
-    def admit(self, headers: Mapping[str, str], method: str, path: str) -> int:
-        """The index of the key that the lower-case `headers` carry, those of the data folder after those of the
-        settings; 0 where no keys are set. Raises `Unauthorized`, and `Forbidden` for a key without the scope.
+    def admit(self, headers: Mapping[str, str], method: str, path: str) -> Caller:
+        """The caller by the key that the lower-case `headers` carry. Raises `Unauthorized`, and `Forbidden` for a key
+        without the scope.
         """
         if not self._keys:
-            return 0
+            return Caller()
         scheme, _, token = headers.get("authorization", "").partition(" ")
         sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         if not sent:
             raise Unauthorized("No API key was sent: put it in the header 'Authorization: Bearer KEY'.")
         found = [index for index, key in enumerate(self._keys) if hmac.compare_digest(sent.encode(), key.encode())]
         if found:
-            return found[0]
+            return Caller(found[0])
         stored = self._stored.find(sent) if self._stored is not None else None
         if stored is None:
-            raise Unauthorized("The API key is wrong; `openclaw-rl serve` prints the right one when it starts.")
+            raise Unauthorized("The API key is wrong. The service's own is in the file api_key of its data folder.")
         scopes = scopes_of(method, path)
         if not any(map(stored.allows, scopes)):
             raise Forbidden(
                 f"The key {stored.name!r} has no scope {' or '.join(scopes)}, which {method} {path} needs (it has "
                 f"{', '.join(stored.scopes)}). Make one that has: openclaw-rl keys create"
             )
-        return len(self._keys) + stored.number - 1
+        return Caller(len(self._keys) + stored.number - 1, stored.owned_by, stored.allows("admin"))
 
 
 def scopes_of(method: str, path: str) -> tuple[KeyScope, ...]:

@@ -30,6 +30,7 @@ from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.dialects.headers import KEPT_HEADER
 from openclaw_rl.proxy.dialects.process import CHAT
 from openclaw_rl.proxy.http import limits
+from openclaw_rl.proxy.http.auth import Caller
 from openclaw_rl.proxy.http.body import disconnected, read_headers, receive_body, send_response
 from openclaw_rl.proxy.http.errors import VISIBLE, error_response, internal_error, to_request_error
 from openclaw_rl.proxy.http.json import json_response
@@ -61,7 +62,7 @@ class ChatRoute:
             return
         work = asyncio.current_task()
         assert work is not None
-        exchange = ChatExchange(service, headers, send, scope.get("client_key", 0), work)
+        exchange = ChatExchange(service, headers, send, scope["caller"], work)
         gone = asyncio.create_task(exchange.leave(receive), name="chat client")
         service.answering.add(work)
         try:
@@ -80,17 +81,18 @@ class ChatRoute:
 
 
 class ChatExchange:
-    """One chat request and its response. `work` is the task it runs in, `key` the index of the client's key in the
-    settings; `left` says that it was ended because its client is gone.
+    """One chat request and its response. `work` is the task it runs in; `left` says that it was ended because its
+    client is gone.
     """
 
     def __init__(
-        self, service: ProxyService, headers: Mapping[str, str], send: Send, key: int, work: asyncio.Task[Any]
+        self, service: ProxyService, headers: Mapping[str, str], send: Send, caller: Caller, work: asyncio.Task[Any]
     ) -> None:
         self._service = service
         self._headers = headers
         self._send = send
-        self._limit = service.limits.for_key(key)
+        self._caller = caller
+        self._limit = service.limits.for_key(caller.key)
         self._dialect = service.dialects.dialect_of(headers)
         self._work = work
         self._stream: EventStream | None = None
@@ -126,7 +128,7 @@ class ChatExchange:
 
     async def _answer(self, data: bytes) -> None:
         service = self._service
-        parsed = await service.parser.parse(self._headers, data, self._dialect)
+        parsed = await service.parser.parse(self._headers, data, self._dialect, self._caller.owner)
         placed = await place(parsed, service.conversations)
         request, plan = await self._render(placed)
         await self._admit(request)

@@ -19,6 +19,7 @@ from openclaw_rl.proxy.conversation.session_id import check_session_id
 from openclaw_rl.proxy.dialects.headers import ANSWER_PREFIX
 from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http import limits
+from openclaw_rl.proxy.http.auth import Caller
 from openclaw_rl.proxy.http.body import read_body, read_headers
 from openclaw_rl.proxy.http.errors import VISIBLE
 from openclaw_rl.proxy.http.json import Fields, decode_object, json_response, read_fields
@@ -27,6 +28,7 @@ from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import BadRequest, NotFound
 from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.messages.normalize import clean_text
+from openclaw_rl.shared.owners import MARK, owned, owner_of
 from openclaw_rl.shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
@@ -79,7 +81,7 @@ async def feedback(request: Request) -> Response:
         raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
     if fields.turn_id is not None:
         turn_id = _turn_id(fields.turn_id)
-        turn = await service.journal.turn(turn_id)
+        turn = await service.journal.turn(turn_id) if await _is_seen(request, turn_id) else None
         if turn is None:
             raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found", param="turn_id")
         session_id = turn.session_id
@@ -138,9 +140,10 @@ async def status(request: Request) -> Response:
 
 
 async def sessions(request: Request) -> Response:
-    """Sessions, the last seen first."""
+    """The caller's sessions, the last seen first."""
     page = read_fields(request.query_params, _Page, strict=False)
-    rows = await _service(request).journal.sessions(page.limit, page.offset)
+    caller = _caller(request)
+    rows = await _service(request).journal.sessions(page.limit, page.offset, None if caller.admin else caller.owner)
     names = ("session_id", "policy", "main", "side", "settled", "trained", "last_seen")
     listed = [{name: getattr(row, name) for name in names} | {"episodes": len(row.episodes)} for row in rows]
     return json_response({"sessions": listed})
@@ -148,7 +151,7 @@ async def sessions(request: Request) -> Response:
 
 async def session(request: Request) -> Response:
     """One session with its episodes and a line about each turn."""
-    session_id = request.path_params["session_id"]
+    session_id = _path_session(request)
     row = await _service(request).journal.session(session_id)
     if row is None:
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
@@ -157,7 +160,7 @@ async def session(request: Request) -> Response:
 
 async def forget(request: Request) -> Response:
     """Delete a session's content and everything derived from it."""
-    session_id = request.path_params["session_id"]
+    session_id = _path_session(request)
     versions, pending = await _service(request).sessions.forget(session_id)
     return json_response({"session_id": session_id, "forgotten": True, "pending": pending, "versions": versions})
 
@@ -165,7 +168,7 @@ async def forget(request: Request) -> Response:
 async def turn(request: Request) -> Response:
     """Everything about a turn; takes the ids of chat completions too."""
     turn_id = _turn_id(request.path_params["turn_id"])
-    explained = await _service(request).journal.explain(turn_id)
+    explained = await _service(request).journal.explain(turn_id) if await _is_seen(request, turn_id) else None
     if explained is None:
         raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found")
     return json_response(explained)
@@ -174,7 +177,7 @@ async def turn(request: Request) -> Response:
 async def turn_answer(request: Request) -> Response:
     """The answer of a complete turn alone: history items that a client only names are read here."""
     turn_id = _turn_id(request.path_params["turn_id"])
-    answer = await _service(request).journal.answer(turn_id)
+    answer = await _service(request).journal.answer(turn_id) if await _is_seen(request, turn_id) else None
     if answer is None:
         raise NotFound(f"There is no complete turn {turn_id!r}.", code="turn_not_found")
     return json_response({"turn_id": turn_id, "answer": answer})
@@ -231,6 +234,23 @@ def _service(request: Request) -> ProxyService:
     return service
 
 
+def _caller(request: Request) -> Caller:
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+async def _is_seen(request: Request, turn_id: str) -> bool:
+    """True if there is such a turn for the caller: one of another owner does not exist for it."""
+    ref = await _service(request).journal.turn_ref(turn_id)
+    return ref is not None and _caller(request).sees(ref.owner)
+
+
+def _path_session(request: Request) -> str:
+    """The session that the caller names in the path; an admin names it as it is."""
+    caller, named = _caller(request), str(request.path_params["session_id"])
+    return named if caller.admin else owned(named, caller.owner)
+
+
 async def _read(request: Request, fields: type[Fields]) -> tuple[ProxyService, dict[str, Any], Fields]:
     """The service, the request's body, which may be empty, and the fields in it."""
     data = await read_body(request.receive, request.headers, _LARGEST_BODY, limits.CLIENT_SECONDS)
@@ -250,4 +270,8 @@ def _session_id(request: Request, fields: _Action) -> str:
     value = fields.session_id or read_headers(request.scope).get("x-session-id")
     if value is None:
         raise BadRequest("session_id is missing: put it in the body or in the header X-Session-Id.", param="session_id")
-    return check_session_id(value, "session_id")
+    caller = _caller(request)
+    owner = caller.owner
+    if caller.admin and isinstance(value, str) and MARK in value:  # another's, by its whole id
+        owner = owner_of(value.strip())
+    return owned(check_session_id(value, "session_id", owner), owner)

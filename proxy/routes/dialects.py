@@ -57,7 +57,7 @@ class DialectRoute:
         headers = {name: value for name, value in headers.items() if name not in _NOT_PASSED_ON}
         headers[CHAT_HEADER] = _own_url(scope)
         headers[MARK_HEADER] = self._adapter.mark(self._dialect)
-        key_limit = self._limits.for_key(scope.get("client_key", 0))
+        key_limit = self._limits.for_key(scope["caller"].key)
         await answer_unless_gone(receive, self._relay(headers, data, send, key_limit))
 
     async def _relay(self, headers: Mapping[str, str], data: bytes, send: Send, key_limit: ConcurrencyLimit) -> None:
@@ -107,7 +107,7 @@ async def count_tokens(request: Request) -> Response:
     headers = read_headers(request.scope)
     data = await read_body(request.receive, headers, limits.LARGEST_BODY, limits.CLIENT_SECONDS)
     own = service.dialects.dialect_of(headers) == CHAT  # others hold their key's place where they came in
-    place = service.limits.for_key(request.scope.get("client_key", 0)).place() if own else contextlib.nullcontext()
+    place = service.limits.for_key(request.scope["caller"].key).place() if own else contextlib.nullcontext()
     async with place:
         fields = decode_object(data)
         service.names.read(fields.get("model"))

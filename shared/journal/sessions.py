@@ -9,6 +9,7 @@ from openclaw_rl.shared.journal import image_store
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN, rebase
 from openclaw_rl.shared.journal.views import EpisodeRow, SessionRow, TurnRef, TurnSummary
+from openclaw_rl.shared.owners import SERVICE, owner_of
 from openclaw_rl.shared.records import Kind, new_id, now
 
 FOUND = 64
@@ -21,7 +22,7 @@ _NEWEST = f"ORDER BY turns.id DESC LIMIT {FOUND}"
 
 _REFERENCE = """
 SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_key, arrived,
-  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND NOT weak)
+  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND NOT weak), owner
 FROM turns JOIN sessions ON sessions.id = turns.session
 """
 
@@ -36,7 +37,8 @@ SELECT sessions.id, session_id, policy, source, created, last_seen,
   (SELECT count(*) FROM turns WHERE session = sessions.id AND kind = 'side'),
   (SELECT count(*) FROM turns JOIN next_states ON turn = turns.id WHERE session = sessions.id AND kind = 'main'),
   (SELECT count(DISTINCT turn) FROM turns JOIN samples ON turn = turns.id
-   WHERE session = sessions.id AND state = 'consumed')
+   WHERE session = sessions.id AND state = 'consumed'),
+  owner
 FROM sessions
 """
 
@@ -90,9 +92,9 @@ def open_episode(connection: Connection, session_id: str, policy: str, source: s
         return known
     time = now()
     connection.execute(
-        "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
+        "INSERT INTO sessions (session_id, owner, policy, source, created, last_seen) VALUES (?,?,?,?,?,?) "
         "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
-        (session_id, policy, source, time, time),
+        (session_id, owner_of(session_id), policy, source, time, time),
     )
     session, episode = open_episode_of(connection, session_id)
     if episode is not None:
@@ -181,10 +183,11 @@ def session(connection: Connection, session_id: str) -> SessionRow | None:
     return _session_row(connection, found, turns=_summaries(connection, found[0])) if found else None
 
 
-def sessions(connection: Connection, limit: int = 50, offset: int = 0) -> list[SessionRow]:
-    """Sessions, last seen first, without their turns."""
+def sessions(connection: Connection, limit: int = 50, offset: int = 0, owner: str | None = None) -> list[SessionRow]:
+    """Sessions, last seen first, without their turns; of one owner, or of all (`None`)."""
     rows = connection.execute(
-        f"{_SESSION} ORDER BY last_seen DESC, id DESC LIMIT ? OFFSET ?", (limit, offset)
+        f"{_SESSION} WHERE ?3 IS NULL OR owner = ?3 ORDER BY last_seen DESC, id DESC LIMIT ?1 OFFSET ?2",
+        (limit, offset, owner),
     ).fetchall()
     return [_session_row(connection, row) for row in rows]
 
@@ -194,37 +197,50 @@ def find_turns(
     by: Literal["answer_key", "request_key", "exchange_key"],
     keys: Sequence[bytes],
     session_id: str = "",
+    *,
+    owner: str = SERVICE,
 ) -> dict[bytes, list[TurnRef]]:
-    """Turns by one of their keys: the newest `FOUND` of the named session, then the newest `FOUND` of all; keys that no
-    turn has are left out.
+    """An owner's turns by one of their keys: the newest `FOUND` of the named session, then the newest `FOUND` of all;
+    keys that no turn has are left out.
     """
-    return _find(connection, f"WHERE {by} = ?1 AND {by} != x''", keys, session_id)
+    return _find(connection, f"WHERE {by} = ?1 AND {by} != x''", keys, session_id, owner)
 
 
-def _find(connection: Connection, where: str, keys: Sequence[bytes], session_id: str) -> dict[bytes, list[TurnRef]]:
-    ours = f"{where} AND session = (SELECT id FROM sessions WHERE session_id = ?2)"
+def _find(
+    connection: Connection, where: str, keys: Sequence[bytes], session_id: str, owner: str
+) -> dict[bytes, list[TurnRef]]:
+    where += " AND owner = ?2"
+    ours = f"{where} AND session = (SELECT id FROM sessions WHERE session_id = ?3)"
     found = {}
     for key in dict.fromkeys(keys):
-        refs = _references(connection, f"{ours} {_NEWEST}", key, session_id) if session_id else []
+        refs = _references(connection, f"{ours} {_NEWEST}", key, owner, session_id) if session_id else []
         known = {ref.turn_id for ref in refs}
-        refs += [ref for ref in _references(connection, f"{where} {_NEWEST}", key) if ref.turn_id not in known]
+        refs += [ref for ref in _references(connection, f"{where} {_NEWEST}", key, owner) if ref.turn_id not in known]
         if refs:
             found[key] = refs
     return found
 
 
-def find_answers(connection: Connection, marks: Sequence[bytes], session_id: str = "") -> dict[bytes, list[TurnRef]]:
+def find_answers(
+    connection: Connection, marks: Sequence[bytes], session_id: str = "", *, owner: str = SERVICE
+) -> dict[bytes, list[TurnRef]]:
     """Turns by the marks of their answers (`messages.equality.answer_marks`), as `find_turns` gives them."""
-    return _find(connection, "WHERE turns.id IN (SELECT turn FROM answer_marks WHERE mark = ?1)", marks, session_id)
+    where = "WHERE turns.id IN (SELECT turn FROM answer_marks WHERE mark = ?1)"
+    return _find(connection, where, marks, session_id, owner)
 
 
-def side_turns(connection: Connection, limit: int, session_id: str = "") -> list[tuple[str, str]]:
-    """The latest complete side turns, of the named session or of all, and the turns that they continue ("" if none)."""
+def side_turns(
+    connection: Connection, limit: int, session_id: str = "", *, owner: str = SERVICE
+) -> list[tuple[str, str]]:
+    """An owner's latest complete side turns, of the named session or of all, and the turns that they continue ("" if
+    none).
+    """
     rows: list[tuple[str, str]] = connection.execute(
         "SELECT turn_id, ifnull(parent_turn_id, '') FROM turns WHERE id > (SELECT max(id) FROM turns) - ?2 "
         "AND kind = 'side' AND status = 'complete' "
-        "AND (?3 = '' OR session = (SELECT id FROM sessions WHERE session_id = ?3)) ORDER BY id DESC LIMIT ?1",
-        (limit, _RECENT, session_id),
+        "AND (?3 = '' OR session = (SELECT id FROM sessions WHERE session_id = ?3)) "
+        "AND (SELECT owner FROM sessions WHERE sessions.id = session) = ?4 ORDER BY id DESC LIMIT ?1",
+        (limit, _RECENT, session_id, owner),
     ).fetchall()
     return rows
 
@@ -361,17 +377,18 @@ def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None
 
 
 def _references(connection: Connection, where: str, *values: object) -> list[TurnRef]:
-    return [TurnRef(*[*row, bool(settled)]) for *row, settled in connection.execute(f"{_REFERENCE} {where}", values)]
+    rows = connection.execute(f"{_REFERENCE} {where}", values)
+    return [TurnRef(*[*row, bool(settled), owner]) for *row, settled, owner in rows]
 
 
 def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
-    session, session_id, policy, source, created, last_seen, main, side, settled, trained = row
+    session, session_id, policy, source, created, last_seen, main, side, settled, trained, owner = row
     episodes = connection.execute(
         "SELECT episode, started, ended, reason FROM episodes WHERE session = ? ORDER BY episode", (session,)
     )
     return SessionRow(
         session_id, policy, source, created, last_seen, [EpisodeRow(*episode) for episode in episodes],
-        main, side, settled, trained, turns,
+        main, side, settled, trained, turns, owner,
     )  # fmt: skip
 
 

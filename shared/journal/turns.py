@@ -15,6 +15,7 @@ from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.messages.equality import answer_marks, text_mark
+from openclaw_rl.shared.owners import owner_of
 from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
@@ -361,10 +362,10 @@ def _hold(connection: Connection, row: int, blobs: Iterable[tuple[int, int]]) ->
 def _session(connection: Connection, turn: Turn) -> int:
     seen = max(turn.timings.arrived, turn.timings.finished)
     session: int = connection.value(
-        "INSERT INTO sessions (session_id, policy, source, created, last_seen) VALUES (?,?,?,?,?) "
+        "INSERT INTO sessions (session_id, owner, policy, source, created, last_seen) VALUES (?,?,?,?,?,?) "
         "ON CONFLICT (session_id) DO UPDATE "
         "SET last_seen = CASE ? WHEN 'main' THEN max(last_seen, excluded.last_seen) ELSE last_seen END RETURNING id",
-        *(turn.session_id, turn.policy, turn.dialect, turn.timings.arrived, seen, turn.kind),
+        *(turn.session_id, owner_of(turn.session_id), turn.policy, turn.dialect, turn.timings.arrived, seen, turn.kind),
     )
     connection.execute(
         "INSERT OR IGNORE INTO episodes (session, episode, started) VALUES (?,?,?)",

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from openclaw_rl.shared.owners import SERVICE
 from openclaw_rl.shared.records import Kind, TurnStatus
 
 
@@ -22,6 +23,7 @@ class TurnRef(msgspec.Struct, frozen=True):
     request_key: bytes
     arrived: float
     settled: bool
+    owner: str = SERVICE
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -91,6 +93,7 @@ class SessionRow(msgspec.Struct, frozen=True):
     settled: int
     trained: int
     turns: Sequence[TurnSummary] = ()
+    owner: str = SERVICE
 
 
 class AuditFigures(msgspec.Struct, frozen=True):

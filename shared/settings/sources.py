@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_args
 from pydantic import ValidationError
 
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.process import PARENT_VARIABLE
+from openclaw_rl.shared.process import LISTENERS_VARIABLE, PARENT_VARIABLE
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.method_defaults import method_defaults
 from openclaw_rl.shared.settings.model_aliases import SETTING as MODEL_ALIASES
@@ -30,7 +30,7 @@ from openclaw_rl.shared.settings.turn_rules import SETTING as TURN_RULES
 
 FILE = "openclaw-rl.toml"
 FILE_VARIABLE = "OPENCLAW_RL_CONFIG"
-_NO_SETTINGS = {FILE_VARIABLE, PARENT_VARIABLE, CACHE_VARIABLE}
+_NO_SETTINGS = {FILE_VARIABLE, PARENT_VARIABLE, LISTENERS_VARIABLE, CACHE_VARIABLE}
 REMOVED = Path(__file__).with_name("removed.toml")
 BY_FLAG = {flag_of(name): name for name in SETTINGS}
 

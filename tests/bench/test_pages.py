@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import clients_page, first_hour, gpu_page, judge_page, pages
+from bench import clients_page, first_hour, gpu_page, judge_page, pages, reliability_page
 from bench.learning import page as learning_page
 from bench.pages import Section, table
 from bench.real_model import page as real_model_page
@@ -18,6 +18,7 @@ SECTIONS = (
     judge_page.SECTION,
     learning_page.SECTION,
     real_model_page.SECTION,
+    reliability_page.SECTION,
 )
 
 
@@ -40,3 +41,11 @@ def test_a_part_is_replaced_and_the_rest_stays(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_table_has_a_line_per_row() -> None:
     assert table(("a", "b"), [["1", "2"]]) == "| a | b |\n|---|---|\n| 1 | 2 |\n"
+
+
+def test_a_broken_promise_is_called_missed_and_an_untried_one_not_measured() -> None:
+    promise = next(promise for promise in reliability_page.PROMISES if promise.needs == "flips")
+    run = {"flips": 10, "served_damaged": 0, "flips_unnoticed": 0}
+    assert promise.row(run)[-1] == "met"
+    assert promise.row(run | {"served_damaged": 1})[-1] == "missed"
+    assert promise.row(run | {"flips": 0})[-1] == promise.row(None)[-1] == "not measured"

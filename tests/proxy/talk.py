@@ -67,15 +67,16 @@ class Talk:
         headers: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
         tools: tuple[dict[str, Any], ...] = (),
+        owner: str = "",
     ) -> Asked:
         """A request that is placed and waits for its answer."""
         arrived = now()
         history = normalize_messages(list(messages))
         chain = await self.conversations.chains.chain_of(history)
         headers = headers or {}
-        named = session_of(headers, body or {}, chain)
+        named = session_of(headers, body or {}, chain, owner)
         retried = headers.get("x-stainless-retry-count", "0") != "0"
-        placement = await self.conversations.place(chain, kind, named, retried=retried)
+        placement = await self.conversations.place(chain, kind, named, owner=owner, retried=retried)
         placement = msgspec.structs.replace(placement, frame=frame_of(history, tools))
         entry = self.recorder.enter(placement, reactions(history, headers.get("x-openclaw-reactions", "")))
         await entry.done()
@@ -128,9 +129,10 @@ class Talk:
         headers: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
         tools: tuple[dict[str, Any], ...] = (),
+        owner: str = "",
     ) -> TurnPlacement:
         """One request; `answer=None` leaves it unanswered."""
-        asked = await self.begin(*messages, kind=kind, headers=headers, body=body, tools=tools)
+        asked = await self.begin(*messages, kind=kind, headers=headers, body=body, tools=tools, owner=owner)
         if answer is not None:
             await self.finish(asked, answer, calls, status, reasoning)
         return asked.placement

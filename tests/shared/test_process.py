@@ -13,7 +13,16 @@ import pytest
 
 from openclaw_rl.shared import process
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.process import FolderLock, alive, claim_port, hold_port, is_loopback
+from openclaw_rl.shared.process import (
+    LISTENERS_VARIABLE,
+    FolderLock,
+    alive,
+    claim_port,
+    hold_port,
+    inherited_listeners,
+    is_loopback,
+    listen,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHILD = (
@@ -147,6 +156,36 @@ def test_a_held_port_goes_to_no_other_process_but_can_be_served_at() -> None:
             pass
         with socket.create_server(address), pytest.raises(ConfigError, match=f"127.0.0.1:{address[1]}"):
             hold_port(*address, setting="engine_port")
+
+
+def test_connections_wait_at_inherited_listeners_until_they_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    listening = listen("localhost", 0, setting="port")
+    port = listening[0].getsockname()[1]
+    with pytest.raises(ConfigError, match=f"localhost:{port} cannot be bound .*--port"):
+        listen("localhost", port, setting="port")
+    with socket.create_connection(("localhost", port)) as client:
+        client.sendall(b"hello")
+        inherited = [os.dup(one.fileno()) for one in listening]  # as a child gets them
+        for one in listening[1:]:
+            one.close()
+        monkeypatch.setenv(LISTENERS_VARIABLE, " ".join(map(str, inherited)))
+        servers = inherited_listeners()
+        assert LISTENERS_VARIABLE not in os.environ
+        assert [one.fileno() for one in servers] == inherited
+        server = next(one for one in servers if one.family == client.family)
+        accepted, _ = server.accept()
+        with accepted:
+            assert accepted.recv(5) == b"hello"
+    for one in (*listening, *servers):
+        one.close()
+    assert inherited_listeners() == []
+
+
+@pytest.mark.parametrize("text", ["x", "987654"])
+def test_a_variable_that_names_no_sockets_is_named(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LISTENERS_VARIABLE, text)
+    with pytest.raises(ConfigError, match=LISTENERS_VARIABLE):
+        inherited_listeners()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])

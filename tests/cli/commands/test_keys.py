@@ -32,10 +32,22 @@ def test_scopes_are_chosen(tmp_path: Path) -> None:
     assert KeyFile(tmp_path).find(made["key"]) is not None
 
 
+def test_keys_of_one_owner(tmp_path: Path) -> None:
+    made = [json.loads(keys(tmp_path, "create", name, *more, "--json").stdout) for name, *more in (
+        ("bob",), ("phone", "--owner", "bob"), ("ci", "--owner", "service"),
+    )]  # fmt: skip
+    stored = [KeyFile(tmp_path).find(one["key"]) for one in made]
+    assert [one.owned_by for one in stored if one is not None] == ["bob", "bob", ""]
+    listed = json.loads(keys(tmp_path, "list", "--json").stdout)["keys"]
+    assert [one["owner"] for one in listed] == [one["owner"] for one in made] == ["bob", "bob", "service"]
+
+
 def test_impossible_changes_are_refused_with_the_reason(tmp_path: Path) -> None:
     for arguments, message in (
         (["create"], "needs the name"),
         (["create", "x", "--scope", "all"], "scope 'all' is unknown"),
+        (["create", "x", "--owner", "a@@b"], "'a@@b' is no name for a key or an owner"),
+        (["create", "service"], "means the service itself"),
         (["revoke", "x"], "no key 'x'; there are: none"),
     ):
         assert message in str(keys(tmp_path, *arguments).exception)

@@ -12,7 +12,7 @@ import pytest
 
 from openclaw_rl.cli.service import child as child_module
 from openclaw_rl.cli.service.child import Child, ChildFailed
-from openclaw_rl.shared.process import alive
+from openclaw_rl.shared.process import alive, listen
 
 FOREVER = "import time; print('up', flush=True)\nwhile True: time.sleep(60)"
 
@@ -26,7 +26,7 @@ async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 class Kept:
     """A child of ours with what it said to the person."""
 
-    def __init__(self, logs: Path, program: str, *, settled: bool = True) -> None:
+    def __init__(self, logs: Path, program: str, *, settled: bool = True, descriptors: tuple[int, ...] = ()) -> None:
         self.said: list[str] = []
         self.settled = asyncio.Event()
         if settled:
@@ -38,6 +38,7 @@ class Kept:
             logs=logs,
             say=self.said.append,
             settled=self.settled,
+            descriptors=descriptors,
         )
 
     def log(self) -> str:
@@ -65,6 +66,24 @@ async def test_a_killed_child_comes_back(tmp_path: Path) -> None:
         await until(lambda: child.pid not in {None, first})
         assert child.state()["restarts"] == 1
         assert any("SIGKILL" in line and "0.2 s" in line for line in kept.said)
+
+
+async def test_connections_made_while_a_child_is_away_are_answered_by_the_next(tmp_path: Path) -> None:
+    with contextlib.closing(listen("127.0.0.1", 0, setting="port")[0]) as listening:
+        program = (
+            f"import socket; server = socket.socket(fileno={listening.fileno()}); print('up', flush=True)\n"
+            "while True: client = server.accept()[0]; client.sendall(b'answer'); client.close()"
+        )
+        kept = Kept(tmp_path, program, descriptors=(listening.fileno(),))
+        async with running(kept) as child:
+            await until(lambda: "up" in kept.log())
+            assert child._process is not None
+            child.kill("test")
+            await child._process.wait()
+            waiting = [await asyncio.open_connection(*listening.getsockname()) for _ in range(20)]
+            async with asyncio.timeout(20):
+                assert [await reader.read() for reader, _ in waiting] == [b"answer"] * 20
+            assert child.state()["restarts"] == 1
 
 
 async def test_delays_grow_and_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
@@ -17,9 +18,12 @@ from openclaw_rl.cli.service.supervisor import Supervisor, _client, _replies
 from openclaw_rl.shared.checkpoints import META, SERVED, seal
 from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.journal import Journal
+from openclaw_rl.shared.process import LISTENERS_VARIABLE
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from tests.processes import Engine
+
+Supervise = Callable[..., tuple[Supervisor, list[str]]]
 
 
 @pytest.fixture
@@ -100,14 +104,23 @@ async def test_the_engines_secret_is_in_the_url_and_in_the_engines_environment_a
     assert secret not in " ".join(said)
 
 
+async def test_the_proxy_alone_inherits_the_port_at_which_connections_wait_already(supervise: Supervise) -> None:
+    supervisor, _ = supervise("engine", "proxy", "learner")
+    with socket.create_connection(("127.0.0.1", supervisor.settings.serve.port)):
+        inherited = {child.name: child._descriptors for child in supervisor.children}
+        assert inherited == {"engine": (), "proxy": (supervisor._listeners[0].fileno(),), "learner": ()}
+        variables = {child.name: child._environment.get(LISTENERS_VARIABLE) for child in supervisor.children}
+        assert variables == {"engine": None, "proxy": str(inherited["proxy"][0]), "learner": None}
+    await supervisor._stop()
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", supervisor.settings.serve.port)):
+        pass
+
+
 async def test_a_secret_in_the_url_of_another_engine_is_not_shown(
     supervise: Callable[..., tuple[Supervisor, list[str]]],
 ) -> None:
     _, said = supervise("engine", "proxy", engine_url="http://bearer:hidden@127.0.0.1:9")
     assert any("http://127.0.0.1:9" in line for line in said) and "hidden" not in " ".join(said)
-
-
-Supervise = Callable[..., tuple[Supervisor, list[str]]]
 
 
 async def test_every_engine_of_ours_is_asked_whether_it_hangs_and_no_sglang(supervise: Supervise) -> None:

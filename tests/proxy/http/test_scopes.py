@@ -6,13 +6,15 @@ import errno
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import pytest
 
-from openclaw_rl.proxy.http.auth import Admission, scopes_of
-from openclaw_rl.shared.api_keys import SCOPES, KeyFile, KeyScope
+from openclaw_rl.proxy.http.auth import Admission, Caller, scopes_of
+from openclaw_rl.shared.api_keys import SCOPES, KeyFile, KeyScope, StoredKey
 from openclaw_rl.shared.errors import ConfigError, Forbidden, Unauthorized
 from tests.processes import Proxy
 
@@ -74,6 +76,19 @@ def test_a_revoked_key_is_unknown_at_once_and_its_number_is_not_given_again(tmp_
     assert [key.number for key in file.listed()] == [1, 3]
 
 
+def test_a_key_of_the_name_of_a_revoked_one_has_the_same_owner(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path)
+    file.create("bob", ["chat"])
+    file.revoke("bob")
+    again = file.find(file.create("bob", ["read"]))
+    assert again is not None and (again.number, again.owned_by) == (2, "bob")
+
+
+def test_no_name_of_an_older_key_makes_it_another_owners() -> None:
+    older = [StoredKey(number, name, ("chat",), "", 0.0) for number, name in ((7, "a@@bob"), (8, "@bob"), (9, ""))]
+    assert [key.owned_by for key in older] == ["key 7", "key 8", "key 9"]
+
+
 def test_a_damaged_file_admits_no_key_and_says_so(tmp_path: Path) -> None:
     file = KeyFile(tmp_path)
     key = file.create("one", ["admin"])
@@ -116,14 +131,63 @@ def test_a_key_does_what_its_scope_says_and_no_more(tmp_path: Path, scope: KeySc
         "admin": ("POST", "/rl/pause"),
     }
     for wanted, (method, path) in routes.items():
-        assert admission.admit(bearer("owner"), method, path) == 0
+        assert admission.admit(bearer("owner"), method, path) == Caller()
         if scope in (wanted, "admin"):
-            assert admission.admit({"x-api-key": key}, method, path) == 1
+            caller = admission.admit({"x-api-key": key}, method, path)
+            assert caller == Caller(1, "one", scope == "admin")
+            assert caller.sees("one") and caller.sees("two") == caller.sees("") == (scope == "admin")
         else:
             with pytest.raises(Forbidden, match=rf"has no scope {wanted}, which .* \(it has {scope}\)"):
                 admission.admit(bearer(key), method, path)
     with pytest.raises(Unauthorized):
         admission.admit(bearer("clawrl-unknown"), "GET", "/rl/status")
+
+
+def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None:
+    file = KeyFile(service.data)
+    scopes: list[KeyScope] = ["chat", "feedback", "read"]
+    name = {"x-session-id": "mine"}
+    with ExitStack() as stack:
+        alice, bob, ops, owner = (
+            stack.enter_context(service.client(**bearer(key)))
+            for key in (
+                *(file.create(one, scopes) for one in ("alice", "bob")),
+                file.create("ops", ["admin"]),
+                service.key,
+            )
+        )
+        body = {"model": "policy", "messages": HELLO, "max_tokens": 4}
+        said = [one.post("/v1/chat/completions", json=body, headers=name) for one in (alice, bob, owner)]
+        turn, _, _ = (one.headers["x-openclaw-rl-turn"] for one in said)
+        sessions = [unquote(one.headers["x-openclaw-rl-session"]) for one in said]
+        assert sessions == ["mine@@alice", "mine@@bob", "mine"]
+
+        for path in (f"/rl/turns/{turn}", f"/rl/turns/{turn}/answer", "/rl/sessions/mine", "/rl/sessions/mine@@alice"):
+            assert alice.get(path).status_code == 200, path
+        for path in (f"/rl/turns/{turn}", f"/rl/turns/{turn}/answer", "/rl/sessions/mine@@alice"):
+            there, none = bob.get(path), bob.get(path.replace(turn, "turn_none").replace("mine", "none"))
+            assert there.status_code == none.status_code == 404
+            assert there.json()["error"]["code"] == none.json()["error"]["code"]
+            assert ops.get(path).status_code == owner.get(path).status_code == 200
+        listed = [{row["session_id"] for row in one.get("/rl/sessions").json()["sessions"]} for one in (alice, bob)]
+        assert listed == [{"mine@@alice"}, {"mine@@bob"}]
+        assert set(sessions) <= {row["session_id"] for row in ops.get("/rl/sessions").json()["sessions"]}
+
+        named = {"model": "policy", "input": "go on", "previous_response_id": turn.replace("turn_", "resp_")}
+        assert bob.post("/v1/responses", json=named).status_code == 400
+        assert bob.post("/rl/feedback", json={"turn_id": turn, "score": -1}).status_code == 404
+        for path in ("feedback", "outcome", "session-done"):
+            fields = {"session_id": "mine@@alice", "score": -1, "reward": -1}
+            assert bob.post(f"/rl/{path}", json=fields).status_code == 400
+            assert bob.post(f"/rl/{path}", json={**fields, "session_id": "mine"}).json()["session_id"] == "mine@@bob"
+        journal = service.journal()
+        assert journal.feedback_for(turn) == [] and journal.outcome("mine@@alice") is None
+        row = journal.session("mine@@alice")
+        assert row is not None and row.episodes[0].ended is None
+        assert ops.post("/rl/feedback", json={"session_id": "mine@@alice", "score": 1}).json()["turn_id"] == turn
+        assert alice.delete("/rl/sessions/mine").status_code == 403
+        assert ops.delete("/rl/sessions/mine@@alice").json()["forgotten"] is True
+        assert journal.session("mine@@alice") is None and journal.session("mine") is not None
 
 
 def test_a_running_proxy_follows_the_file(start_proxy: Callable[..., Proxy]) -> None:
