@@ -26,6 +26,7 @@ from openclaw_rl.proxy.routes.status import readiness
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.api_keys import KeyFile
 from openclaw_rl.shared.errors import Forbidden, JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
+from openclaw_rl.shared.process import is_local_name
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -107,13 +108,16 @@ async def _health(request: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     state = readiness(request.app.state.service)
-    return json_response(state, 200 if state["ready"] else 503)
+    shown = state if is_local_name(request.headers.get("host", "")) else {"ready": state["ready"]}
+    return json_response(shown, 200 if state["ready"] else 503)
 
 
 async def _metrics(request: Request) -> Response:
     service: ProxyService = request.app.state.service
     with suppress(JournalError):  # shown by /readyz; the other figures need no journal
         await service.metrics.steps.follow(service.journal)
+        learner = (await service.journal.processes()).get("learner")
+        service.metrics.learner_lag.set(0.0 if learner is None else learner.status.get("loop_lag", 0.0))
         service.metrics.show_audits(await service.journal.audit_figures())
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +20,8 @@ from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.messages.answer import Answer, Delta
 from openclaw_rl.shared.records import ImageSpan, Timings, Turn, TurnStatus, now
+
+log = logging.getLogger(__name__)
 
 
 class ChatTurn:
@@ -42,6 +45,7 @@ class ChatTurn:
         self.answer = fallback or policy
         self._recorder = recorder
         self._metrics = metrics
+        self.unrecorded = ""  # why the journal did not take it, where it need not
         self._entry: RequestEntry | None = None
         self._finished = False
 
@@ -56,8 +60,8 @@ class ChatTurn:
             await self._entry.done()
 
     def failed_early(self) -> bool:
-        """True if those writes are known to have failed."""
-        return self._entry is not None and self._entry.failed()
+        """True if those writes are known to have failed, so that the turn will not be recorded."""
+        return self._recorder.required and self._entry is not None and self._entry.failed()
 
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
@@ -86,6 +90,12 @@ class ChatTurn:
         metrics.prompt_tokens.inc(request.prompt.length)
         metrics.cached_tokens.inc(self.policy.cached_tokens)
         metrics.answer_tokens.inc(len(self.policy.ids))
+        log.info(
+            "%s (%s, %s): %s after %.2f s, %s, %d tokens after a prompt of %d",
+            *(self.turn_id, request.kind, request.classified.reason, status, now() - request.arrived),
+            f"version {self.policy.version}" if self.policy.ids else "not sampled here",
+            *(len(self.policy.ids), request.prompt.length),
+        )
         if self._entry is None:
             await self._recorder.count(request.kind, request.classified.reason)
             return
@@ -95,10 +105,15 @@ class ChatTurn:
         self.policy.keep_unredacted(turn.answer)
         recording = asyncio.ensure_future(self._recorder.record(turn, self._entry, request.written))
         try:
-            await asyncio.shield(recording)
-        except asyncio.CancelledError:
-            await recording
-            raise
+            try:
+                await asyncio.shield(recording)
+            except asyncio.CancelledError:
+                await recording
+                raise
+        except JournalError as error:
+            if self._recorder.required:
+                raise
+            self.unrecorded = str(error)
 
     def _record(self, episode: int, status: TurnStatus, answer: Answer, error: str) -> Turn:
         """The turn's record; `episode` is 0 while the recorder is still opening it."""

@@ -11,8 +11,10 @@ from openclaw_rl.shared.journal import (
     accounting,
     audits,
     deaths,
+    forgetting,
     integrity,
     learning,
+    serving,
     signals,
     status,
     transfer,
@@ -31,13 +33,20 @@ _T = TypeVar("_T")
 
 class Operation(Generic[_P, _T]):
     """A function over a connection as a method: of `Journal` an ordinary one, of `AsyncJournal` one to be awaited. An
-    operation that `lingers` may wait a moment for others to share its transaction.
+    operation that `lingers` may wait a moment for others to share its transaction. `line` words the log line of one
+    that was done.
     """
 
     def __init__(
-        self, function: Callable[Concatenate[Connection, _P], _T], *, writes: bool = False, lingers: bool = False
+        self,
+        function: Callable[Concatenate[Connection, _P], _T],
+        *,
+        writes: bool = False,
+        lingers: bool = False,
+        line: Callable[_P, str] | None = None,
     ) -> None:
         self.function = function
+        self.line = line
         self.writes = writes
         self.lingers = lingers
 
@@ -58,7 +67,9 @@ class Operations:
 
     open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
     end_episode = Operation(episodes.end_episode, writes=True)
-    erased = Operation(episodes.erased, writes=True)
+    erased = Operation(forgetting.erased, writes=True)
+    old_episodes = Operation(forgetting.old_episodes)
+    forgettable = Operation(forgetting.forgettable)
     begun_after = Operation(episodes.begun_after)
     turn_ref = Operation(episodes.turn_ref)
     idle_sessions = Operation(episodes.idle_sessions)
@@ -76,8 +87,8 @@ class Operations:
     add_feedback = Operation(signals.add_feedback, writes=True)
     add_outcome = Operation(signals.add_outcome, writes=True)
     expect_outcome = Operation(signals.expect_outcome, writes=True)
-    add_judgement = Operation(signals.add_judgement, writes=True)
-    add_quarantine = Operation(signals.add_quarantine, writes=True)
+    add_judgement = Operation(signals.add_judgement, writes=True, line=signals.describe_judgement)
+    add_quarantine = Operation(signals.add_quarantine, writes=True, line=signals.describe_quarantine)
     set_aside_damaged = Operation(signals.set_aside_damaged, writes=True)
     unjudged = Operation(signals.unjudged)
     next_state = Operation(signals.next_state)
@@ -93,11 +104,16 @@ class Operations:
     later_main_turns = Operation(signals.later_main_turns)
     left_out = Operation(signals.left_out)
 
-    add_sample = Operation(learning.add_sample, writes=True)
+    add_sample = Operation(learning.add_sample, writes=True, line=learning.describe_sample)
     commit_version = Operation(learning.commit_version, writes=True)
     mark_known = Operation(learning.mark_known, writes=True)
     set_version_state = Operation(learning.set_version_state, writes=True)
     make_live = Operation(learning.make_live, writes=True)
+    may_go_live = Operation(learning.may_go_live)
+    promote = Operation(learning.promote, writes=True)
+    pinned = Operation(serving.pinned)
+    unpin = Operation(serving.unpin, writes=True)
+    begin_removal = Operation(serving.begin_removal, writes=True)
     last_lesson = Operation(learning.last_lesson)
     ready_count = Operation(learning.ready_count)
     ready_words = Operation(learning.ready_words)
@@ -147,10 +163,9 @@ class Operations:
     status = Operation(status.status)
 
     _ready = Operation(learning.ready_samples)
-    _known_episode = Operation(episodes.known_episode)
 
 
-FORGET = Operation(episodes.forget, writes=True)
+FORGET = Operation(forgetting.forget, writes=True)
 
 
 class Journal(Operations):
@@ -176,15 +191,15 @@ class Journal(Operations):
         with self.database.writing() if operation.writes else self.database.reading() as connection:
             return operation.function(connection, *args, **kwargs)
 
-    def forget(self, session_id: str) -> list[int]:
-        """See `sessions.forget`; then its content leaves the write-ahead log, unless a reader keeps it."""
-        versions = self.run(FORGET, session_id)
+    def forget(self, session_id: str, episode: int | None = None, before: float | None = None) -> list[int]:
+        """See `forgetting.forget`; then its content leaves the write-ahead log, unless a reader keeps it."""
+        versions = self.run(FORGET, session_id, episode, before)
         self.finish_erasing()
         return versions
 
     def finish_erasing(self) -> bool:
         """Empty the write-ahead log of deleted content. False while a reader somewhere keeps it: try again."""
-        erasing = self.get_control(episodes.ERASING)
+        erasing = self.get_control(forgetting.ERASING)
         if erasing and not self.database.empty_log():
             return False
         if erasing:
