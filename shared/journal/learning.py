@@ -439,12 +439,13 @@ def _change_state(
     connection.execute("UPDATE versions SET state = ? WHERE number = ?", (state, number))
     if state == "live":
         # What was released from its line, and what was judged while another served, it has learned already. A person's
-        # new word waits as a correction.
+        # new word waits as a correction, unless it says what was learned from the turn last.
         connection.execute(
-            f"{_OF_LIVE} UPDATE samples SET state = 'superseded' WHERE state = 'ready' "
-            "AND (released_from IS NOT NULL OR NOT explicit) AND EXISTS (SELECT 1 FROM samples AS lesson "
-            "JOIN version_samples USING (sample_id) WHERE lesson.turn = samples.turn AND lesson.state = 'consumed' "
-            "AND version IN line)"
+            f"{_OF_LIVE} UPDATE samples SET state = 'superseded' WHERE state = 'ready' AND EXISTS "
+            "(SELECT 1 FROM samples AS lesson WHERE lesson.id = (SELECT max(one.id) FROM samples AS one "
+            "JOIN version_samples USING (sample_id) WHERE one.turn = samples.turn AND one.state = 'consumed' "
+            "AND version IN line) AND (samples.released_from IS NOT NULL OR NOT samples.explicit "
+            "OR (samples.reward IS lesson.reward AND (samples.hint IS NULL OR samples.hint IS lesson.hint))))"
         )
     if state == "rejected":
         reason = f"version {number} was rejected: {guard.get('reason') or json.dumps(dict(guard))}"
