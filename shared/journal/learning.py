@@ -349,9 +349,9 @@ def version(connection: Connection, number: int) -> PolicyVersion | None:
     return next(iter(_versions(connection, "WHERE number = ?", number)), None)
 
 
-def versions(connection: Connection) -> list[PolicyVersion]:
-    """Every version, by number."""
-    return _versions(connection, "ORDER BY number")
+def versions(connection: Connection, *, samples: bool = True) -> list[PolicyVersion]:
+    """Every version, by number. The ids of all `samples` ever learned from take much longer to read than the rest."""
+    return _versions(connection, "ORDER BY number", samples=samples)
 
 
 def next_version_number(connection: Connection) -> int:
@@ -486,11 +486,11 @@ def _existing(connection: Connection, number: int) -> PolicyVersion:
     return found
 
 
-def _versions(connection: Connection, which: str, *values: int) -> list[PolicyVersion]:
+def _versions(connection: Connection, which: str, *values: int, samples: bool = True) -> list[PolicyVersion]:
     found = []
     for metrics, guard, *plain in connection.execute(f"{_VERSION} {which}", values).fetchall():
         fields = dict(zip(_VERSION_PLAIN, plain, strict=True)) | {"metrics": _object(metrics)}
         query = "SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position"
-        samples = tuple(connection.column(query, fields["number"]))
-        found.append(PolicyVersion(**fields, sample_ids=samples, guard=_object(guard)))
+        ids = tuple(connection.column(query, fields["number"])) if samples else ()
+        found.append(PolicyVersion(**fields, sample_ids=ids, guard=_object(guard)))
     return found

@@ -347,6 +347,13 @@ def test_a_word_said_under_another_version_waits_only_if_it_says_something_new(
     assert journal.ready_count() == waits
 
 
+def test_versions_are_read_without_their_samples_where_no_one_needs_them(journal: Journal) -> None:
+    samples = ready(journal, 2)
+    journal.commit_version(version(1, samples))
+    assert [len(one.sample_ids) for one in journal.versions()] == [0, 2]
+    assert [one.sample_ids for one in journal.versions(samples=False)] == [(), ()]
+
+
 def test_only_a_correction_gets_into_a_turn_that_was_learned_from(journal: Journal) -> None:
     turn = make_turn()
     journal.record_turn(turn)
