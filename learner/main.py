@@ -34,6 +34,7 @@ from openclaw_rl.shared.backends import create_engine, create_trainer, launch_tr
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
+from openclaw_rl.shared.logs import configure_logs
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.shared.rendering.prompter import Prompter
@@ -207,11 +208,7 @@ def main() -> int:
     except OpenClawRLError as error:
         print(f"ERROR {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        level=settings.serve.log_level.upper(),
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure_logs("learner", settings.serve.log_level, form=settings.serve.log_format)
     for noisy in ("httpx", "LiteLLM", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:

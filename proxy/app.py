@@ -26,6 +26,7 @@ from openclaw_rl.proxy.routes.status import readiness
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.api_keys import KeyFile
 from openclaw_rl.shared.errors import Forbidden, JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
+from openclaw_rl.shared.process import is_local_name
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -107,7 +108,8 @@ async def _health(request: Request) -> Response:
 
 async def _ready(request: Request) -> Response:
     state = readiness(request.app.state.service)
-    return json_response(state, 200 if state["ready"] else 503)
+    shown = state if is_local_name(request.headers.get("host", "")) else {"ready": state["ready"]}
+    return json_response(shown, 200 if state["ready"] else 503)
 
 
 async def _metrics(request: Request) -> Response:

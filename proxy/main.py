@@ -18,6 +18,7 @@ from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.backends import create_engine, resolve_backend
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.logs import configure_logs
 from openclaw_rl.shared.process import BACKLOG, die_with_parent, inherited_listeners
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
@@ -73,11 +74,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while starting, and when uvicorn passes it on at the end
     try:
         settings = resolve_backend(load({})[0])
-        logging.basicConfig(
-            level=settings.serve.log_level.upper(),
-            stream=sys.stderr,
-            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        )
+        configure_logs("proxy", settings.serve.log_level, form=settings.serve.log_format)
         serve(settings)
     except OpenClawRLError as error:
         print(f"ERROR: {error}", file=sys.stderr)

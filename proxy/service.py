@@ -23,12 +23,14 @@ from openclaw_rl.proxy.conversation.sessions import SessionKeeper, SessionLimit
 from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.versions import ServedVersions
-from openclaw_rl.proxy.engine.watch import EngineWatch
+from openclaw_rl.proxy.engine.watch import AWAY_SECONDS, EngineWatch
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
 from openclaw_rl.proxy.metrics.loop_lag import watch_lag
 from openclaw_rl.proxy.metrics.metrics import Metrics
+from openclaw_rl.shared.backends import is_sglang
+from openclaw_rl.shared.engine.answers import STALL_SECONDS
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, RequestError
 from openclaw_rl.shared.journal import AsyncJournal
@@ -89,6 +91,8 @@ class ProxyService:
             settings.engine.context_length,
             model_context_length=prompter.context_length,
             model_blind=prompter.blind,
+            # SGLang answers nothing while it takes new weights, and its answers wait as long.
+            silent_seconds=STALL_SECONDS if is_sglang(settings) else AWAY_SECONDS,
         )
         self.versions = ServedVersions(engine, self.watch, journal, self.names)
 

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import ipaddress
 import os
+import re
 import signal
 import socket
 import sys
@@ -119,6 +120,22 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_local_name(host: str) -> bool:
+    """True if the header `Host` names this machine in a way that no name of the internet can: by an address, as
+    localhost, by a name without a dot, or by its own.
+
+    The page of a web site whose name was changed to point here sends the name of that site (DNS rebinding).
+    """
+    if not host:  # HTTP/1.0, or a client that is no browser
+        return True
+    name = (host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]).lower()
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return re.fullmatch(r"[\w-]+|.+\.localhost", name) is not None or name == socket.gethostname().lower()
+    return True
 
 
 def hold_port(host: str, port: int, *, setting: str) -> socket.socket:

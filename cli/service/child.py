@@ -18,6 +18,7 @@ from typing import Any
 from openclaw_rl.cli.tables import visible
 from openclaw_rl.shared.child_process import end_child, kill_child, start_child
 from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.logs import readable
 from openclaw_rl.shared.process import PARENT_VARIABLE
 
 FIRST_DELAY = 0.2
@@ -164,6 +165,7 @@ class Child:
         line = visible(text)
         self._log.info(line)
         self.last_words.append(line[:500])
+        line = readable(line)
         if _TROUBLE.search(line):
             now, said = time.monotonic(), _STAMP.sub("", line)[:80]
             if now - self._said.get(said, -60.0) >= 60.0:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +20,8 @@ from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.messages.answer import Answer, Delta
 from openclaw_rl.shared.records import ImageSpan, Timings, Turn, TurnStatus, now
+
+log = logging.getLogger(__name__)
 
 
 class ChatTurn:
@@ -86,6 +89,12 @@ class ChatTurn:
         metrics.prompt_tokens.inc(request.prompt.length)
         metrics.cached_tokens.inc(self.policy.cached_tokens)
         metrics.answer_tokens.inc(len(self.policy.ids))
+        log.info(
+            "%s (%s, %s): %s after %.2f s, %s, %d tokens after a prompt of %d",
+            *(self.turn_id, request.kind, request.classified.reason, status, now() - request.arrived),
+            f"version {self.policy.version}" if self.policy.ids else "not sampled here",
+            *(len(self.policy.ids), request.prompt.length),
+        )
         if self._entry is None:
             await self._recorder.count(request.kind, request.classified.reason)
             return

@@ -47,6 +47,7 @@ from openclaw_rl.shared.errors import BadRequest, ConfigError, NotFound, Request
 from openclaw_rl.shared.extras import install_command
 from openclaw_rl.shared.litellm.call import CALL, LiteLLMCall
 from openclaw_rl.shared.litellm.provider import register, tls
+from openclaw_rl.shared.logs import configure_logs
 from openclaw_rl.shared.process import die_with_parent
 
 log = logging.getLogger(__name__)
@@ -279,7 +280,7 @@ def main(path: str, log_level: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the proxy gets it too, and ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     die_with_parent()
-    logging.basicConfig(level=log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logs("adapter", log_level)
     for name in ("LiteLLM", "LiteLLM Router", "httpx"):  # they log every refused request as an error
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:

@@ -10,7 +10,7 @@ import msgspec
 from openclaw_rl.shared.api_keys import KeyFile, KeyScope
 from openclaw_rl.shared.errors import ConfigError, Forbidden, Unauthorized
 from openclaw_rl.shared.owners import SERVICE
-from openclaw_rl.shared.process import is_loopback
+from openclaw_rl.shared.process import is_local_name, is_loopback
 
 OPEN_PATHS = frozenset(("/healthz", "/readyz"))
 
@@ -42,9 +42,16 @@ class Admission:
 
     def admit(self, headers: Mapping[str, str], method: str, path: str) -> Caller:
         """The caller by the key that the lower-case `headers` carry. Raises `Unauthorized`, and `Forbidden` for a key
-        without the scope.
+        without the scope. Where no keys are set, `Host` has to name this machine: the page of a site whose name points
+        here knows no key.
         """
         if not self._keys:
+            if not is_local_name(headers.get("host", "")):
+                raise Forbidden(
+                    f"This service has no API key, and {headers['host']!r} is not its address. Ask 127.0.0.1 or "
+                    "localhost, or set api_key, which allows any name.",
+                    code="foreign_host",
+                )
             return Caller()
         scheme, _, token = headers.get("authorization", "").partition(" ")
         sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")

@@ -38,6 +38,7 @@ from openclaw_rl.proxy.http.sse import ChunkWriter, error_event
 from openclaw_rl.proxy.http.stream import EventStream
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import EngineError, OpenClawRLError, RequestError
+from openclaw_rl.shared.logs import set_log_ids
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import TurnStatus
 
@@ -130,10 +131,15 @@ class ChatExchange:
         service = self._service
         parsed = await service.parser.parse(self._headers, data, self._dialect, self._caller.owner)
         placed = await place(parsed, service.conversations)
+        set_log_ids(turn=placed.placement.turn_id, session=placed.placement.session_id)
         request, plan = await self._render(placed)
+        if plan.error is None:
+            plan = service.others.plan(request)
+            if plan == AnswerPlan() and service.watch.away:
+                raise EngineError(service.watch.away, status=503)
         await self._admit(request)
         if plan.error is None:
-            request, plan = await self._choose_tool(request, service.others.plan(request))
+            request, plan = await self._choose_tool(request, plan)
         turns = [service.turn(one, plan) for one in spread(request)]
         self._response_headers = _describe(turns)
         for turn in turns:

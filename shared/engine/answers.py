@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.shared.engine.endpoint import MAX_ATTEMPTS, error_message
-from openclaw_rl.shared.engine.http_client import Reply
+from openclaw_rl.shared.engine.http_client import Reply, Silence
 from openclaw_rl.shared.engine.protocol import Tokens
 from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
@@ -31,6 +31,10 @@ _ID_IN_USE = "Duplicate request ID"
 """SGLang continues a cut-off answer until it checks for a listener, every four seconds (0.5.23)."""
 _ID_IN_USE_SECONDS = 15.0
 _PAUSE = 0.25
+STALL_SECONDS = 180.0
+"""Maximum time between two tokens of an answer. An engine that works may say nothing for long: SGLang pauses all
+answers while it reads new weights from a disk, and computes them again from their prompts afterwards.
+"""
 
 BROKEN = "broken"
 """The `weight_version` of a server whose weights are a mixture of two versions."""
@@ -167,6 +171,8 @@ class AnswerStream:
                 f"the engine at {self._refusal.url} ended the stream after {self.seen} tokens without a finish reason"
             )
         tokens = read_tokens(events, self.seen, self._requested, self._refusal)
+        if tokens.ids and not self.seen and self._reply is not None:  # not before: a prompt may take long
+            self._reply.limit_silence(STALL_SECONDS)
         self.seen += len(tokens.ids)
         self._finished = tokens.finish_reason is not None
         return tokens
@@ -190,6 +196,11 @@ class AnswerStream:
                 self._reply = None
                 await asyncio.sleep(_PAUSE)
                 continue
+            except Silence as error:
+                raise EngineError(
+                    f"the engine at {self._refusal.url} stopped in the middle of an answer: no token for "
+                    f"{STALL_SECONDS:g} s"
+                ) from error
             except TimeoutError as error:
                 raise EngineError(f"the engine at {self._refusal.url} did not finish the answer in time") from error
             except OSError as error:

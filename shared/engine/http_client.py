@@ -27,6 +27,10 @@ class Broken(ConnectionError):
     """The connection ended, or said something that is not HTTP, before the answer was complete."""
 
 
+class Silence(TimeoutError):
+    """The server has sent nothing for as long as `Reply.limit_silence` allows."""
+
+
 class _Reader(asyncio.StreamReader):
     """The bytes of a connection, up to its end or a `failure`. `idle` since a time (of the monotonic clock): no answer
     is due, so that what comes is `stray`.
@@ -179,7 +183,10 @@ class Reply:
     has come, read or not.
     """
 
-    __slots__ = ("_chunks", "_client", "_connection", "_delimited", "_keeps", "_parser", "_timer", "complete", "status")
+    __slots__ = (
+        *("_asked", "_chunks", "_client", "_connection", "_delimited", "_keeps", "_parser", "_silence", "_timer"),
+        *("complete", "status"),
+    )
 
     def __init__(self, client: HttpClient, connection: _Connection) -> None:
         self.status = 0
@@ -191,6 +198,8 @@ class Reply:
         self._delimited = False  # whether the head says where the body ends; else the connection's end does
         self._keeps = False  # whether the server lets the connection be used again
         self._timer: asyncio.TimerHandle | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        self._asked = 0.0  # when the read that now waits began, 0 while none does
 
     async def head(self) -> int:
         """Wait for the status. Raises `Broken`, or `TimeoutError` after `expire`."""
@@ -224,18 +233,36 @@ class Reply:
             loop, fail = asyncio.get_running_loop(), self._connection.reader.set_exception
             self._timer = loop.call_later(max(0.0, seconds), fail, TimeoutError("no answer in time"))
 
+    def limit_silence(self, seconds: float) -> None:
+        """Raise `Silence` in a read that waits so many seconds; time in which nothing is read does not count. One timer
+        for the whole answer, as in `expire`.
+        """
+
+        def look() -> None:
+            waited = time.monotonic() - self._asked if self._asked else 0.0
+            if waited >= seconds:
+                self._connection.reader.set_exception(Silence(f"nothing came for {seconds:g} s"))
+            else:
+                self._silence = loop.call_later(seconds - waited, look)
+
+        loop = asyncio.get_running_loop()
+        self._silence = loop.call_later(seconds, look)
+
     def close(self) -> None:
         """Done with it. A connection whose answer is complete is kept for the next request, else it is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._silence):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._silence = None
         self._client.release(self._connection, keep=self._keeps)
         self._parser = None  # it refers to this object
 
     async def _more(self) -> None:
         assert self._parser is not None
         reader = self._connection.reader
+        self._asked = time.monotonic()
         data = await reader.read(_HIGH_WATER)
+        self._asked = 0.0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:

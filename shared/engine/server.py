@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Protocol
@@ -35,8 +37,14 @@ from openclaw_rl.shared.engine.wire import (
     decode,
     jsonable,
 )
+from openclaw_rl.shared.logs import get_log_ids, set_log_ids
+from openclaw_rl.shared.process import is_local_name, is_loopback
+
+log = logging.getLogger(__name__)
 
 _BODY_LIMIT = 64 << 20
+_TURN = re.compile(r"[0-9a-f]{32}")
+"""The id of a request for a turn: the digits of the turn's id."""
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -134,6 +142,8 @@ class Generate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         events: asyncio.Queue[Event] = asyncio.Queue()
         request: GenerateRequest = decode(await _body(Request(scope, receive)), GenerateRequest)
+        if request.rid is not None and _TURN.fullmatch(request.rid):
+            set_log_ids(turn=f"turn_{request.rid}")
         try:
             job: EngineJob = await self._engine.submit(request, events.put_nowait)
         except Refused as refused:
@@ -149,6 +159,8 @@ class Generate:
             if work.done() and (whole := await work) is not None:
                 await Json(whole)(scope, receive, send)
         finally:
+            if get_log_ids():
+                log.info("version %d sampled %d tokens", job.version.number, len(job.output))
             if not work.done():
                 work.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -252,7 +264,8 @@ _SECRET_MISSING = "the engine has a secret: engine_url must be the URL that open
 class EngineGuard:
     """Refuses requests that do not come from this service: those of web pages, which carry an `Origin` or a body that
     is not called JSON (a page may send others anywhere), and with a `secret` those without it as their bearer token,
-    as SGLang's `--api-key` does. `/health` is open.
+    as SGLang's `--api-key` does. Without a secret a page of a site whose name points to this machine could read: then
+    requests from this machine name it as their `Host`. `/health` is open.
     """
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], secret: str) -> None:
@@ -270,8 +283,13 @@ class EngineGuard:
             return Refused("the engine serves no web pages", 403)
         if scope["method"] == "POST" and not headers.get("content-type", "").startswith("application/json"):
             return Refused("the body must be application/json", 415)
-        if not self._secret or scope["path"] == "/health":
+        if scope["path"] == "/health":
             return None
+        if not self._secret:
+            host = headers.get("host", "")
+            if is_local_name(host) or not is_loopback((scope.get("server") or ("",))[0]):
+                return None
+            return Refused(f"the engine has no secret, and {host!r} is not its address", 403)
         given = headers.get("authorization", "").encode()
         return None if hmac.compare_digest(given, f"Bearer {self._secret}".encode()) else Refused(_SECRET_MISSING, 401)
 
@@ -335,6 +353,7 @@ def http_server(app: Starlette, *, host: str, port: int) -> uvicorn.Server:
             host=host,
             port=port,
             log_level="warning",
+            log_config=None,
             access_log=False,
             timeout_graceful_shutdown=2,
             backlog=2048,

@@ -76,12 +76,15 @@ class AsyncJournal(Operations):
         that the next try does not meet it again.
         """
         try:
-            return await self._run(operation, *args, **kwargs)
+            result = await self._run(operation, *args, **kwargs)
         except DamagedRecord as error:
             log.error("%s", error)
             if error.row is not None:
                 await self._run(_SET_ASIDE, error.row, str(error))
             raise
+        if operation.line is not None:
+            log.info("%s", operation.line(*args, **kwargs))
+        return result
 
     async def turn(self, turn_id: str) -> Turn | None:
         """The turn as it was recorded; `None` where there is none, or it is damaged and set aside."""

@@ -31,13 +31,20 @@ _T = TypeVar("_T")
 
 class Operation(Generic[_P, _T]):
     """A function over a connection as a method: of `Journal` an ordinary one, of `AsyncJournal` one to be awaited. An
-    operation that `lingers` may wait a moment for others to share its transaction.
+    operation that `lingers` may wait a moment for others to share its transaction. `line` words the log line of one
+    that was done.
     """
 
     def __init__(
-        self, function: Callable[Concatenate[Connection, _P], _T], *, writes: bool = False, lingers: bool = False
+        self,
+        function: Callable[Concatenate[Connection, _P], _T],
+        *,
+        writes: bool = False,
+        lingers: bool = False,
+        line: Callable[_P, str] | None = None,
     ) -> None:
         self.function = function
+        self.line = line
         self.writes = writes
         self.lingers = lingers
 
@@ -76,8 +83,8 @@ class Operations:
     add_feedback = Operation(signals.add_feedback, writes=True)
     add_outcome = Operation(signals.add_outcome, writes=True)
     expect_outcome = Operation(signals.expect_outcome, writes=True)
-    add_judgement = Operation(signals.add_judgement, writes=True)
-    add_quarantine = Operation(signals.add_quarantine, writes=True)
+    add_judgement = Operation(signals.add_judgement, writes=True, line=signals.describe_judgement)
+    add_quarantine = Operation(signals.add_quarantine, writes=True, line=signals.describe_quarantine)
     set_aside_damaged = Operation(signals.set_aside_damaged, writes=True)
     unjudged = Operation(signals.unjudged)
     next_state = Operation(signals.next_state)
@@ -93,7 +100,7 @@ class Operations:
     later_main_turns = Operation(signals.later_main_turns)
     left_out = Operation(signals.left_out)
 
-    add_sample = Operation(learning.add_sample, writes=True)
+    add_sample = Operation(learning.add_sample, writes=True, line=learning.describe_sample)
     commit_version = Operation(learning.commit_version, writes=True)
     mark_known = Operation(learning.mark_known, writes=True)
     set_version_state = Operation(learning.set_version_state, writes=True)

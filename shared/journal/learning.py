@@ -58,6 +58,11 @@ _VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")
 _VERSION = f"SELECT metrics, guard, {', '.join(_VERSION_PLAIN)} FROM versions"
 
 
+def describe_sample(sample: Sample, *, correction: bool = False) -> str:
+    """The log line about a turn that is ready to be learned from."""
+    return f"{sample.turn_id} is ready to be learned from{' again' if correction else ''}, reward {sample.reward}"
+
+
 def add_sample(connection: Connection, sample: Sample, *, correction: bool = False) -> None:
     """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Does nothing
     where an audit found the turn misaligned. Where the live version has learned from the turn it must not count twice:

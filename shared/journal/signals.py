@@ -183,6 +183,16 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
 
 
+def describe_judgement(judgement: Judgement) -> str:
+    """The log line about a judgement."""
+    return f"{judgement.turn_id} is judged {judgement.score} by {judgement.judge or judgement.signal}"
+
+
+def describe_quarantine(quarantine: Quarantine) -> str:
+    """The log line about a turn that is set aside."""
+    return f"{quarantine.turn_id} is set aside: {quarantine.reason}"
+
+
 def add_quarantine(connection: Connection, quarantine: Quarantine) -> None:
     """Take a turn out of training, its waiting sample included; the latest reason counts. Newer feedback makes it
     wait for a judge again.

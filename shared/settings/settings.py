@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pydantic.fields import FieldInfo
 
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.logs import LogFormat
 from openclaw_rl.shared.settings import aliases
 from openclaw_rl.shared.settings.cloud import CLOUDS, CloudSettings
 from openclaw_rl.shared.settings.gpu import GpuSettings
@@ -92,6 +93,11 @@ class ServeSettings(Group):
         "[[classification_rules]] tables in the file, a JSON list elsewhere (docs/classification.md)",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Log level of all processes")
+    log_format: LogFormat = Field(
+        "plain",
+        description="Log lines of all processes: plain, or json with the ids of turn, session and version "
+        "(docs/metrics.md)",
+    )
 
     @field_validator("data", mode="after")
     @classmethod

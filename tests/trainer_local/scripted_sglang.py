@@ -33,12 +33,15 @@ def event(ids: list[int], total: int, finish: dict[str, Any] | None = None, **me
 
 
 class Script:
-    """A server that plays one handler for `/generate`, and counts the requests."""
+    """A server that plays one handler for `/generate`, and counts the requests. With `handler_cancellation` a handler
+    ends with its client's connection.
+    """
 
-    def __init__(self, handler: Handler, info: dict[str, Any]) -> None:
+    def __init__(self, handler: Handler, info: dict[str, Any], *, handler_cancellation: bool = False) -> None:
         self.requests: list[dict[str, Any]] = []
         self._handler = handler
         self._info = info
+        self._handler_cancellation = handler_cancellation
 
     async def __aenter__(self) -> Script:
         async def generate(request: web.Request) -> web.StreamResponse:
@@ -51,7 +54,7 @@ class Script:
         app = web.Application()
         app.add_routes([web.post("/generate", generate), web.get("/model_info", info)])
         app.add_routes([web.get("/server_info", info), web.get("/v1/models", info)])
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=self._handler_cancellation)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()

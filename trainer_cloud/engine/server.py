@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from openclaw_rl.shared.backends import resolve_backend
 from openclaw_rl.shared.engine.server import create_app, http_server, live_version
 from openclaw_rl.shared.errors import OpenClawRLError
+from openclaw_rl.shared.logs import ENGINE_PLAIN, configure_logs
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load
@@ -42,11 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     flags = parser.parse_args(arguments)
     try:
         settings = resolve_backend(load({})[0])
-        logging.basicConfig(
-            level=settings.serve.log_level.upper(),
-            format="%(asctime)s %(name)s %(levelname)s %(message)s",
-            stream=sys.stderr,
-        )
+        configure_logs("engine", settings.serve.log_level, form=settings.serve.log_format, plain=ENGINE_PLAIN)
         for noisy in ("httpx", "tinker", "fireworks"):
             logging.getLogger(noisy).setLevel(logging.WARNING)
         app = application(settings, launch.create_provider(settings), live=live_version(flags.live))

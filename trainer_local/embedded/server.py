@@ -14,6 +14,7 @@ import uvicorn
 
 from openclaw_rl.shared.engine.server import create_app, http_server, live_version
 from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.logs import ENGINE_PLAIN, configure_logs
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.trainer_local.embedded.engine import EmbeddedEngine, EngineOptions
 from openclaw_rl.trainer_local.models.loading import CheckpointError
@@ -54,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Serve until SIGTERM."""
     die_with_parent()
     flags = parse(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(level=flags.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    configure_logs("engine", flags.log_level, plain=ENGINE_PLAIN)
     transformers.utils.logging.disable_progress_bar()
     sys.setswitchinterval(0.0005)  # a thread that loads weights must not hold up the model's thread for long
     server: uvicorn.Server | None = None

@@ -32,6 +32,7 @@ from openclaw_rl.shared.engine.wire import SECRET
 from openclaw_rl.shared.errors import ConfigError, EngineError
 from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.gpus import GIB, ORDER, VISIBLE, find_gpus
+from openclaw_rl.shared.logs import ENGINE_PLAIN, configure_logs
 from openclaw_rl.shared.process import claim_port, die_with_parent
 from openclaw_rl.trainer_local.placement.memory import fraction_at
 from openclaw_rl.trainer_local.sglang.container import named, removal
@@ -302,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM."""
     die_with_parent(signal.SIGTERM)  # a container is no child: it has to be ended
     flags = parse(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(level=flags.log_level.upper(), format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    configure_logs("engine", flags.log_level, plain=ENGINE_PLAIN)
     sys.exit(asyncio.run(run(flags)))
 
 

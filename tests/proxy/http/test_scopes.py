@@ -143,6 +143,18 @@ def test_a_key_does_what_its_scope_says_and_no_more(tmp_path: Path, scope: KeySc
         admission.admit(bearer("clawrl-unknown"), "GET", "/rl/status")
 
 
+def test_without_keys_only_this_machine_by_its_own_name_is_let_in() -> None:
+    local = ("127.0.0.1:30000", "[::1]:30000", "localhost", "proxy:30000", "app.localhost", "192.168.1.5", "")
+    foreign = ("evil.example", "evil.example:30000", "127.0.0.1.evil.example", "localhost.evil.example.", "a b")
+    open_admission, keyed = Admission([]), Admission(["key"])
+    for host in local:
+        assert open_admission.admit({"host": host}, "GET", "/rl/status") == Caller()
+    for host in foreign:
+        with pytest.raises(Forbidden, match="is not its address"):
+            open_admission.admit({"host": host}, "GET", "/rl/status")
+        assert keyed.admit({"host": host, **bearer("key")}, "GET", "/rl/status") == Caller()
+
+
 def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None:
     file = KeyFile(service.data)
     scopes: list[KeyScope] = ["chat", "feedback", "read"]
@@ -159,6 +171,7 @@ def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None
         body = {"model": "policy", "messages": HELLO, "max_tokens": 4}
         said = [one.post("/v1/chat/completions", json=body, headers=name) for one in (alice, bob, owner)]
         turn, _, _ = (one.headers["x-openclaw-rl-turn"] for one in said)
+        assert f"{turn} (main, " in service.log.read_text()
         sessions = [unquote(one.headers["x-openclaw-rl-session"]) for one in said]
         assert sessions == ["mine@@alice", "mine@@bob", "mine"]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from aiohttp import web
 
+from openclaw_rl.shared.engine import answers
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.records import Sampling, VersionSpan
 from tests.trainer_local.scripted_sglang import DONE, OURS, Script, answer, event, plays
@@ -60,6 +63,55 @@ async def test_a_scripted_stream_that_breaks_off_is_an_error_and_not_sent_again(
         with pytest.raises(EngineError):
             await anext(stream)
         assert len(script.requests) == 1
+
+
+async def test_a_scripted_engine_that_stops_between_tokens_is_given_up_and_one_that_reads_a_long_prompt_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "STALL_SECONDS", 0.05)
+    left = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(4 * answers.STALL_SECONDS)
+        await response.write(event([5], 1))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+        return response
+
+    async with Script(handler, OURS, handler_cancellation=True) as script:
+        stream = script.engine.generate([1, 2], Sampling())
+        assert (await anext(stream)).ids == [5]
+        with pytest.raises(EngineError, match="in the middle of an answer: no token for"):
+            await anext(stream)
+        async with asyncio.timeout(10):
+            await left.wait()  # the engine's place is free
+        assert len(script.requests) == 1
+
+
+async def test_a_scripted_engine_is_not_given_up_while_its_client_does_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "STALL_SECONDS", 0.1)
+    read = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(event([5], 1) + event([6], 2))
+        await read.wait()
+        await response.write(event([7], 3, DONE))
+        return response
+
+    async with Script(handler, OURS) as script:
+        stream = script.engine.generate([1, 2], Sampling())
+        assert (await anext(stream)).ids == [5, 6]
+        await asyncio.sleep(3 * answers.STALL_SECONDS)
+        read.set()
+        assert (await anext(stream)).ids == [7]
 
 
 async def test_a_scripted_stream_cut_before_its_first_token_is_sent_again() -> None:
