@@ -22,10 +22,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.faults.cases import Result, make_template, run_case, run_together, warm_up
+from bench.faults.cases import CaseResult, make_template, run_case, run_together, warm_up
 from bench.faults.flips import flip_all
 from bench.faults.mutants import MUTANTS, caught_by
-from bench.faults.points import BY_NAME, POINTS, Case, Point, parse_case
+from bench.faults.points import BY_NAME, POINTS, Case, FaultPoint, parse_case
 from bench.program import log, parser, report, run
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.rendering.prompter import Prompter
@@ -34,7 +34,7 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 RAM_DISK = Path("/dev/shm")
 
 
-def cases_of(points: Sequence[Point], calls: dict[str, int], most: int, seed: int) -> list[Case]:
+def cases_of(points: Sequence[FaultPoint], calls: dict[str, int], most: int, seed: int) -> list[Case]:
     """Every kind of fault at every call of these points; of more than `most` calls the first, the last and some
     between. Raises `ConfigError` for a point that the day without faults does not reach.
     """
@@ -84,7 +84,7 @@ def measure(options: argparse.Namespace) -> int:
     return int(bool(wrong) or not all(result.get("mutants", {}).values()))
 
 
-def summary(points: Sequence[Point], results: Sequence[Result]) -> dict[str, Any]:
+def summary(points: Sequence[FaultPoint], results: Sequence[CaseResult]) -> dict[str, Any]:
     """The figures of the cases."""
     happened = [one for one in results if one.happened]
     count: Counter[str] = Counter()
@@ -98,7 +98,7 @@ def summary(points: Sequence[Point], results: Sequence[Result]) -> dict[str, Any
     return {"points": len(points), "cases": len(happened), **figures, "failures": failures}
 
 
-def _shown(results: Iterator[Result], count: int) -> Iterator[Result]:
+def _shown(results: Iterator[CaseResult], count: int) -> Iterator[CaseResult]:
     for number, one in enumerate(results, 1):
         for failure in one.failures():
             log.print(f"{failure}\n  replay: python -m bench.faults --case {one.case!r}")

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from bench import reliability_check
-from bench.faults.day import Clients, Service, Stuck, day, progress, run_fast
+from bench.faults.day import Clients, DayService, Stuck, day, progress, run_fast
 from bench.faults.points import EXIT_CODE, POINTS, Case, Injector, injected
 from openclaw_rl.learner.judge.rules.rules import read_message
 from openclaw_rl.shared.journal.journal import Operations
@@ -32,7 +32,7 @@ TEMPLATE = Case("make live", "exit", 2)
 """Cases begin where this one has ended: version 1 is live, and version 2 is committed and not live yet."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class CaseResult(msgspec.Struct, frozen=True):
     """The findings of a case by kind (`reliability_check`), and why it was stuck. `calls` are those of each point;
     `happened` says whether the fault did, `ends` by what errors the learner ended.
     """
@@ -81,7 +81,9 @@ def make_template(folder: Path, prompter: Prompter) -> None:
         raise RuntimeError(f"the first day should have ended at {TEMPLATE}, and ended with {code}: {found}")
 
 
-def run_together(cases: Sequence[Case], template: Path, base: Path, prompter: Prompter, jobs: int) -> Iterator[Result]:
+def run_together(
+    cases: Sequence[Case], template: Path, base: Path, prompter: Prompter, jobs: int
+) -> Iterator[CaseResult]:
     """Run cases, some at the same time, each below `base`; their results as they end."""
     left = list(enumerate(cases))[::-1]
     running: dict[int, tuple[int, Case]] = {}
@@ -97,13 +99,13 @@ def run_together(cases: Sequence[Case], template: Path, base: Path, prompter: Pr
         number, case = running.pop(ended)
         file = base / f"{number}.json"
         if os.waitstatus_to_exitcode(status) or not file.exists():
-            yield Result(str(case), True, stuck="the bench failed, see its output")
+            yield CaseResult(str(case), True, stuck="the bench failed, see its output")
         else:
-            yield msgspec.json.decode(file.read_bytes(), type=Result)
+            yield msgspec.json.decode(file.read_bytes(), type=CaseResult)
             file.unlink()
 
 
-def run_case(case: Case | None, template: Path, folder: Path, prompter: Prompter) -> Result:
+def run_case(case: Case | None, template: Path, folder: Path, prompter: Prompter) -> CaseResult:
     """Run a case in `folder`, which is removed where nothing is wrong. No case: a run without faults."""
     shutil.copytree(template, folder)
     _move(folder / "data" / "journal.db", template, folder)
@@ -119,7 +121,7 @@ def run_case(case: Case | None, template: Path, folder: Path, prompter: Prompter
         stuck = stuck and f"after the new start: {stuck}"
         later = reliability_check.check(folder / "data", reliability_check.read_history(folder / HISTORY))
         findings = {kind: sorted({*found_, *later[kind]}) for kind, found_ in findings.items()}
-    result = Result(
+    result = CaseResult(
         str(case) if case else "",
         found.get("happened", False) or code == EXIT_CODE or not found,
         found.get("calls", {}),
@@ -139,22 +141,22 @@ def _move(journal: Path, before: Path, after: Path) -> None:
         connection.commit()
 
 
-async def _two_versions(service: Service, clients: Clients) -> None:
+async def _two_versions(service: DayService, clients: Clients) -> None:
     for _ in range(2):
         await progress(service, clients)
 
 
 def _live_through(
-    folder: Path, prompter: Prompter, case: Case | None, plan: Callable[[Service, Clients], Awaitable[None]] = day
+    folder: Path, prompter: Prompter, case: Case | None, plan: Callable[[DayService, Clients], Awaitable[None]] = day
 ) -> dict[str, Any]:
     """The day, with the fault of the case; then the process ends without a word to anyone."""
     _repeatable(str(case))
     injector = Injector(case)
     found: dict[str, Any] = {"stuck": "", "ends": []}
-    services: list[Service] = []
+    services: list[DayService] = []
 
     async def work() -> None:
-        service = Service(folder, prompter)
+        service = DayService(folder, prompter)
         services.append(service)
         try:
             await service.start()
@@ -181,7 +183,7 @@ def _start_again(folder: Path, prompter: Prompter) -> dict[str, Any]:
     found = {"stuck": ""}
 
     async def work() -> None:
-        service = Service(folder, prompter)
+        service = DayService(folder, prompter)
         try:
             await service.start()
             await progress(service, Clients(service, folder / HISTORY))

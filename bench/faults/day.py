@@ -78,7 +78,7 @@ def settings_for(folder: Path) -> Settings:
     )
 
 
-class Service:
+class DayService:
     """Proxy and learner of one data folder in this process. A learner that ends with an error is started again, as the
     supervisor would; `ends` says by what errors it ended.
     """
@@ -172,7 +172,7 @@ class Service:
 class Clients:
     """People at the service. What is acknowledged to them is in `history`, a line each, before they continue."""
 
-    def __init__(self, service: Service, history: Path) -> None:
+    def __init__(self, service: DayService, history: Path) -> None:
         self._service = service
         self._file = os.open(history, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._talks: dict[str, list[dict[str, str]]] = {}
@@ -266,7 +266,7 @@ class Clients:
         raise Stuck(f"{method} {path} is never acknowledged: {status} {answer[-200:]!r}")
 
 
-async def day(service: Service, clients: Clients) -> None:
+async def day(service: DayService, clients: Clients) -> None:
     """Two versions, one step back, and one more version; a session is forgotten between."""
     await clients.say("gone", "How much is seven and five, in the words of a secret?")
     await clients.say("gone", "Thanks, that is what I wanted to know.")
@@ -287,12 +287,12 @@ async def day(service: Service, clients: Clients) -> None:
         await progress(service, clients)
 
 
-async def newest(service: Service) -> int:
+async def newest(service: DayService) -> int:
     """The number of the newest version that served."""
     return max((one.number for one in await service.journal.versions() if one.state in ("live", "retired")), default=0)
 
 
-async def settled(service: Service) -> None:
+async def settled(service: DayService) -> None:
     """Wait until no turn waits for the judge. Raises `Stuck`."""
 
     async def quiet() -> str:
@@ -302,7 +302,7 @@ async def settled(service: Service) -> None:
     await _until(quiet)
 
 
-async def progress(service: Service, clients: Clients) -> None:
+async def progress(service: DayService, clients: Clients) -> None:
     """Talk until a new version is live and served, and nothing waits for the judge. Raises `Stuck`."""
     before = await newest(service)
     deadline = time.monotonic() + PATIENCE
@@ -336,7 +336,7 @@ async def _until(reason: Callable[[], Awaitable[str]]) -> None:
         await asyncio.sleep(0.5)
 
 
-async def _status(service: Service) -> str:
+async def _status(service: DayService) -> str:
     with suppress(Exception):
         return str((await service.journal.processes())["learner"])[:600] + f" ends: {service.ends}"
     return f"ends: {service.ends}"

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from bench.faults.cases import in_process
-from bench.faults.day import Clients, Service, progress, run_fast, settings_for
+from bench.faults.day import Clients, DayService, progress, run_fast, settings_for
 from bench.faults.scripted import WEIGHTS, ScriptedEngine, ScriptedTrainer
 from openclaw_rl.cli.checks.data import whole_faults
 from openclaw_rl.learner.progress import Progress
@@ -118,7 +118,7 @@ def _make(folder: Path, prompter: Prompter) -> None:
     """A data folder with two versions, a sample that waits and a turn that is not judged, closed cleanly."""
 
     async def work() -> None:
-        service = Service(folder, prompter)
+        service = DayService(folder, prompter)
         await service.start()
         clients = Clients(service, folder / "history.jsonl")
         for _ in range(2):

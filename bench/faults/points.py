@@ -43,7 +43,7 @@ _DATA = "checkpoints"
 
 def _sqlite(kind: str) -> Exception:
     error = sqlite3.OperationalError(f"{kind} (a fault of bench.faults)")
-    error.sqlite_errorcode = _CODES[kind]  # type: ignore[misc]
+    error.sqlite_errorcode = _CODES[kind]
     return error
 
 
@@ -70,7 +70,7 @@ def _judge(kind: str) -> Exception:
 Applies = Callable[..., bool]
 
 
-class Point(NamedTuple):
+class FaultPoint(NamedTuple):
     """A place by module and attributes, the kinds of faults that can happen there, and the error of each. Where
     `applies` is given, only calls with such arguments count.
     """
@@ -82,8 +82,8 @@ class Point(NamedTuple):
     applies: Applies | None = None
 
 
-def _operation(name: str, method: str, *, writes: bool = True) -> Point:
-    return Point(name, f"{_JOURNAL}.journal:Operations.{method}", WRITES if writes else READS, _sqlite)
+def _operation(name: str, method: str, *, writes: bool = True) -> FaultPoint:
+    return FaultPoint(name, f"{_JOURNAL}.journal:Operations.{method}", WRITES if writes else READS, _sqlite)
 
 
 def _says(word: str) -> Applies:
@@ -121,17 +121,17 @@ def _aside(*_: Any, live: bool, **__: Any) -> bool:
 _SCRIPTED = "bench.faults.scripted"
 
 POINTS = (
-    Point("answer", f"{_SCRIPTED}:ScriptedEngine.generate", ENGINE, _engine),
-    Point("episode", f"{_JOURNAL}.sessions:open_episode", WRITES, _sqlite),
-    Point("record", f"{_JOURNAL}.turns:record_turn", WRITES, _sqlite),
+    FaultPoint("answer", f"{_SCRIPTED}:ScriptedEngine.generate", ENGINE, _engine),
+    FaultPoint("episode", f"{_JOURNAL}.sessions:open_episode", WRITES, _sqlite),
+    FaultPoint("record", f"{_JOURNAL}.turns:record_turn", WRITES, _sqlite),
     _operation("next state", "settle"),
     _operation("feedback", "add_feedback"),
-    Point("begin", f"{_JOURNAL}.sqlite:Connection.execute", (EIO, BUSY), _sqlite, _says("BEGIN IMMEDIATE")),
-    Point("commit", f"{_JOURNAL}.sqlite:Connection.execute", WRITES, _sqlite, _says("COMMIT")),
+    FaultPoint("begin", f"{_JOURNAL}.sqlite:Connection.execute", (EIO, BUSY), _sqlite, _says("BEGIN IMMEDIATE")),
+    FaultPoint("commit", f"{_JOURNAL}.sqlite:Connection.execute", WRITES, _sqlite, _says("COMMIT")),
     _operation("deaths", "count_deaths"),
     _operation("queue", "unjudged", writes=False),
     _operation("work begins", "begin_work"),
-    Point(
+    FaultPoint(
         "judge",
         "openclaw_rl.learner.judge.rules.rules:RuleJudge.judge",
         (EXIT, REFUSED, AWAY, TIMEOUT),
@@ -140,27 +140,27 @@ POINTS = (
     _operation("sample", "add_sample"),
     _operation("judgement", "add_judgement"),
     _operation("batch", "_ready", writes=False),
-    Point("step", f"{_SCRIPTED}:ScriptedTrainer.step", (EXIT, EXIT_AFTER, REFUSED, AWAY, EIO), _trainer),
+    FaultPoint("step", f"{_SCRIPTED}:ScriptedTrainer.step", (EXIT, EXIT_AFTER, REFUSED, AWAY, EIO), _trainer),
     _operation("work ends", "end_work"),
-    Point("mkdir", "pathlib:Path.mkdir", FILES, _disk, _scratch),
-    Point("file", f"{_SCRIPTED}:write_rest", FILES, _disk),
-    Point("fsync", "os:fsync", FILES, _disk, _of_checkpoint),
-    Point("rename", "pathlib:Path.rename", FILES, _disk, _scratch),
-    Point("fsync of the parent", "os:fsync", FILES, _disk, _of_parent),
-    Point("seal", "openclaw_rl.shared.checkpoints:replace_file", FILES, _disk),
-    Point("show", f"{_SCRIPTED}:ScriptedTrainer.publish", ENGINE, _engine, _aside),
-    Point("probe", f"{_SCRIPTED}:ScriptedEngine.score", ENGINE, _engine),
+    FaultPoint("mkdir", "pathlib:Path.mkdir", FILES, _disk, _scratch),
+    FaultPoint("file", f"{_SCRIPTED}:write_rest", FILES, _disk),
+    FaultPoint("fsync", "os:fsync", FILES, _disk, _of_checkpoint),
+    FaultPoint("rename", "pathlib:Path.rename", FILES, _disk, _scratch),
+    FaultPoint("fsync of the parent", "os:fsync", FILES, _disk, _of_parent),
+    FaultPoint("seal", "openclaw_rl.shared.checkpoints:replace_file", FILES, _disk),
+    FaultPoint("show", f"{_SCRIPTED}:ScriptedTrainer.publish", ENGINE, _engine, _aside),
+    FaultPoint("probe", f"{_SCRIPTED}:ScriptedEngine.score", ENGINE, _engine),
     _operation("commit of a version", "commit_version"),
-    Point("check of a checkpoint", "openclaw_rl.shared.checkpoints:_sha256", (EXIT, EIO), _disk),
-    Point("load", f"{_SCRIPTED}:ScriptedTrainer.publish", ENGINE, _engine, _live),
+    FaultPoint("check of a checkpoint", "openclaw_rl.shared.checkpoints:_sha256", (EXIT, EIO), _disk),
+    FaultPoint("load", f"{_SCRIPTED}:ScriptedTrainer.publish", ENGINE, _engine, _live),
     _operation("make live", "make_live"),
-    Point("prune", "shutil:rmtree", (EXIT, EXIT_AFTER), _disk, _numbered),
+    FaultPoint("prune", "shutil:rmtree", (EXIT, EXIT_AFTER), _disk, _numbered),
     _operation("set aside", "add_quarantine"),
-    Point("restore", f"{_SCRIPTED}:ScriptedTrainer.restore", (EXIT, REFUSED, AWAY, EIO), _trainer),
-    Point("look at the engine", f"{_SCRIPTED}:ScriptedEngine.info", (EXIT, AWAY, TIMEOUT), _engine),
+    FaultPoint("restore", f"{_SCRIPTED}:ScriptedTrainer.restore", (EXIT, REFUSED, AWAY, EIO), _trainer),
+    FaultPoint("look at the engine", f"{_SCRIPTED}:ScriptedEngine.info", (EXIT, AWAY, TIMEOUT), _engine),
     _operation("roll back", "set_version_state"),
-    Point("forget", f"{_JOURNAL}.journal:FORGET", WRITES, _sqlite),
-    Point("empty the log", f"{_JOURNAL}.sqlite:Database.empty_log", (EXIT, EXIT_AFTER), _sqlite),
+    FaultPoint("forget", f"{_JOURNAL}.journal:FORGET", WRITES, _sqlite),
+    FaultPoint("empty the log", f"{_JOURNAL}.sqlite:Database.empty_log", (EXIT, EXIT_AFTER), _sqlite),
     _operation("erased", "erased"),
 )
 
@@ -232,7 +232,7 @@ class Injector:
         self.calls: Counter[str] = Counter()
         self.happened = False
 
-    def wrap(self, point: Point, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, point: FaultPoint, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, with the faults of a point."""
         if inspect.isasyncgenfunction(function):
 
@@ -265,7 +265,7 @@ class Injector:
 
         return call
 
-    def _reached(self, point: Point, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    def _reached(self, point: FaultPoint, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         """The kind of the fault that is to happen at this call, "" for none."""
         if point.applies is not None and not point.applies(*args, **kwargs):
             return ""
@@ -285,13 +285,13 @@ class Injector:
         self.power.strike()
         os._exit(EXIT_CODE)
 
-    def _before(self, point: Point, kind: str) -> None:
+    def _before(self, point: FaultPoint, kind: str) -> None:
         if kind == EXIT:
             self._exit()
         if kind and kind != EXIT_AFTER:
             raise point.error(kind)
 
-    async def _before_async(self, point: Point, kind: str) -> None:
+    async def _before_async(self, point: FaultPoint, kind: str) -> None:
         if kind == TIMEOUT:
             await asyncio.sleep(TIMEOUT_SECONDS)
         self._before(point, kind)
@@ -303,7 +303,7 @@ class Injector:
 
 
 @contextmanager
-def injected(injector: Injector, points: Sequence[Point] = POINTS) -> Iterator[None]:
+def injected(injector: Injector, points: Sequence[FaultPoint] = POINTS) -> Iterator[None]:
     """Wrap every point for the block. Raises `AttributeError` for one whose place is gone."""
     undo: list[tuple[Any, str, Any]] = [(owner, name, getattr(owner, name)) for owner, name in _OF_DISK]
     try:

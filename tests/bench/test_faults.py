@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.faults.__main__ import cases_of, summary
-from bench.faults.cases import Result, in_process, make_template, run_case, warm_up
+from bench.faults.cases import CaseResult, in_process, make_template, run_case, warm_up
 from bench.faults.flips import NAMED, SERVED, UNNOTICED, Flip, Seen, judge, try_flips
 from bench.faults.mutants import MUTANTS, mutated
 from bench.faults.points import BY_NAME, POINTS, Case, find, parse_case
@@ -63,7 +63,7 @@ def test_a_mutant_is_caught(template: Path, prompter: Prompter, tmp_path: Path) 
         result = run_case(parse_case("next state:EIO:2"), template, tmp_path / "case", prompter)
     (failure,) = result.failures()
     assert "acknowledged next_state" in failure
-    assert summary(POINTS, [result, Result()])["lost"] == 1
+    assert summary(POINTS, [result, CaseResult()])["lost"] == 1
 
 
 def test_flips_are_named(prompter: Prompter, tmp_path: Path) -> None:
