@@ -82,6 +82,14 @@ PROMISES = (
         "seeds",
     ),
     Promise(
+        "resume",
+        "Resuming is exact: a run that is killed at every step ends with the weights of one that is not",
+        "{steps} steps of the tiny policy, the learner killed once in each ({kills} kills)",
+        "{different} of {compared} parts of the checkpoints differ, optimizer included",
+        lambda found: bool(found["identical"]),
+        "kills",
+    ),
+    Promise(
         "serve_while_training",
         "No request is refused or cut because of training, and no answer mixes two versions",
         "{publishes} publishes under {requests} streamed answers",

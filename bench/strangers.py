@@ -7,7 +7,8 @@ rule may be written with sight of them: only totals are reported. Requests are m
 exactly the words that a person typed are kept as theirs. A tool result is right if the rules' score says that the call
 failed or worked; where a result does not tell, any score is wrong.
 
-Each request is classified by itself. A service also knows the conversation that it may belong to. `--save` keeps the
+Each request is classified by itself, each message and result read by itself. A service also knows the conversation that
+they belong to. `--save` keeps the
 figures of other versions of the rules that FILE has, under `earlier`.
 """
 
@@ -101,8 +102,8 @@ def read_request(request: Mapping[str, Any]) -> str:
 
 
 def read_words(text: str) -> str:
-    """The words of a person that the journal would keep of a user message."""
-    said = ("user", "Hello."), ("assistant", "Hello! What can I do?"), ("user", text)
+    """The words of a person that the journal would keep of a user message. The answer before it tells nothing of it."""
+    said = ("user", "Hello."), ("assistant", "Hello"), ("user", text)
     chat: ChatInput = normalize_chat({"messages": [{"role": role, "content": words} for role, words in said]})
     return BETWEEN.join(Chain(chat.messages).after(1).persons)
 

@@ -59,9 +59,16 @@ class Service:
         """The answer to a GET."""
         return self._call("GET", path, params=query)
 
-    def post(self, path: str, content: Mapping[str, Any] | None = None) -> Any:
+    def post(
+        self,
+        path: str,
+        content: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 30.0,
+    ) -> Any:
         """The answer to a POST with a JSON body."""
-        return self._call("POST", path, json=content)
+        return self._call("POST", path, json=content, headers=headers, timeout=seconds)
 
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
         try:

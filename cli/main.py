@@ -32,6 +32,19 @@ COMMANDS = {
     "resume": ("pause:resume", "Continue training after pause."),
     "versions": ("versions:versions", "List the versions of the policy: parent, state, samples, the guard's verdict."),
     "rollback": ("rollback:rollback", "Serve an older version again, within seconds, and continue learning from it."),
+    "promote": ("rollback:promote", "Serve this version, older or newer, and continue learning from it."),
+    "pin": (
+        "rollback:pin",
+        "Keep a version live: no other goes live, and training waits, until pin --off.",
+    ),
+    "diff": (
+        "diff:diff",
+        "Let two versions answer the same prompts, recent ones or your own, and show both answers.",
+    ),
+    "forget": (
+        "forget:forget",
+        "Delete conversations and all that was said about them: a session, or everything before a day.",
+    ),
     "import": (
         "import_:import_files",
         "Import other models' conversations for off-policy training; the policy computes the answers' logprobs.",
@@ -115,8 +128,9 @@ def main() -> None:
         app()
     except OpenClawRLError as error:
         from openclaw_rl.cli.tables import visible  # with rich, which most commands load by themselves
+        from openclaw_rl.shared.settings.aliases import without_passwords
 
-        typer.echo(visible(f"openclaw-rl: {error}"), err=True)
+        typer.echo(visible(without_passwords(f"openclaw-rl: {error}")), err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

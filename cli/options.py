@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import inspect
 import json
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from openclaw_rl.cli.client import Service
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import load
 
@@ -28,6 +30,14 @@ def settings_of(data: str) -> Settings:
 def service(data: str, url: str, key: str) -> Service:
     """The running service that these options mean."""
     return Service.find(settings_of(data), url=url, key=key)
+
+
+def unix_time(date: str, flag: str) -> float:
+    """A date as Unix seconds. Raises `ConfigError`."""
+    try:
+        return datetime.datetime.fromisoformat(date).timestamp()
+    except ValueError as error:
+        raise ConfigError(f"{flag} {date!r} is no date; write it like 2026-05-01 or 2026-05-01T12:00") from error
 
 
 def flags_of(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from typing import Any
 
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal
 
 INTERVAL = 2.0
+_LAGS = 240
+"""A minute of them (`shared.loop_lag`)."""
 
 
 class Progress:
     """The state, its detail and its start, the last step's figures, the last error, and notes: failures that learning
-    continues without, by their subject.
+    continues without, by their subject. `loop_lag` in its status is the largest lateness of the last minute, in
+    seconds.
     """
 
     def __init__(self, process: str = "learner") -> None:
@@ -25,6 +29,7 @@ class Progress:
         self.last_error = ""
         self.figures: dict[str, float | int | str] = {}
         self.notes: dict[str, str] = {}
+        self._lags: deque[float] = deque(maxlen=_LAGS)
         self._since = time.time()
         self._changed = asyncio.Event()
 
@@ -56,6 +61,10 @@ class Progress:
             self.notes = {name: note for name, note in {**self.notes, about: text}.items() if note}
             self._changed.set()
 
+    def late(self, seconds: float) -> None:
+        """Note a lateness of the event loop."""
+        self._lags.append(seconds)
+
     def status(self) -> dict[str, Any]:
         """The status as the journal keeps it."""
         return {
@@ -64,6 +73,7 @@ class Progress:
             "since": self._since,
             "last_error": self.last_error,
             "notes": self.notes,
+            "loop_lag": round(max(self._lags, default=0.0), 3),
             **self.figures,
         }
 

@@ -158,13 +158,16 @@ class Versions:
         note = f"{fault}. Version {intact.number} is live instead"
         log.error("%s", note)
         self._progress.note(DAMAGED, note)
-        await self._journal.set_version_state(live.number, "retired", {**live.guard, "damaged": fault})
+        # One transaction retires the one and makes the other live: a crash must not leave none.
         await self._journal.set_version_state(intact.number, "live")
+        await self._journal.set_version_state(live.number, "retired", {**live.guard, "damaged": fault})
         return intact
 
     async def undo(self, candidate: Candidate | None = None) -> None:
-        """Take the trainer back to the live version after a step that does not count, and remove what it wrote."""
-        if candidate is not None:
+        """Take the trainer back to the live version after a step that does not count, and remove what it wrote, unless
+        it was committed before it failed.
+        """
+        if candidate is not None and await self._journal.version(candidate.number) is None:
             await self._remove(Path(candidate.checkpoint.path))
         self.current = None
         await self.follow()
@@ -247,7 +250,7 @@ class Versions:
         await self._journal.commit_version(version)
         self.current = candidate.number
         await self.publish(version)
-        await asyncio.to_thread(self._prune, await self._journal.versions())
+        await self._prune()
         return version
 
     async def publish(self, version: PolicyVersion) -> None:
@@ -255,11 +258,15 @@ class Versions:
         that refuses it gets it rejected. Where another version was made live meanwhile, it is retired at once.
         """
         pause = _RETRY
+        refused: GuardVerdict | None = None
         while True:
             self._progress.now("publishing", f"version {version.number}")
             try:
+                if refused is not None:
+                    await self._withdraw(version, refused)
+                    return
                 async with self._weights:
-                    if (await self._live()).number in (version.parent, version.number):
+                    if await self._journal.may_go_live(version.number):
                         if fault := await asyncio.to_thread(damage_of, version):
                             raise EngineError(fault, status=400)
                         await self._load(version)
@@ -271,16 +278,19 @@ class Versions:
             except (EngineError, JournalError) as error:
                 # It is committed: its samples are consumed, so there is no way but forward.
                 if isinstance(error, EngineError) and error.status == 400:
-                    verdict = GuardVerdict(False, f"the engine cannot load it: {error}")
-                    await self._journal.set_version_state(version.number, "rejected", verdict.report())
-                    log.error("version %d rejected: %s", version.number, verdict.reason)
-                    await self._remove(Path(version.checkpoint))
-                    await self.undo()
-                    return
+                    refused = GuardVerdict(False, f"the engine cannot load it: {error}")
+                    continue
                 self._progress.failed(error, f"publishing version {version.number}")
                 log.warning("publishing version %d: %s; trying again in %.0f s", version.number, error, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_RETRY)
+
+    async def _withdraw(self, version: PolicyVersion, verdict: GuardVerdict) -> None:
+        """Reject a committed version."""
+        await self._journal.set_version_state(version.number, "rejected", verdict.report())
+        log.error("version %d rejected: %s", version.number, verdict.reason)
+        await self._remove(Path(version.checkpoint))
+        await self.undo()
 
     async def reconcile(self) -> bool:
         """Load the journal's live version into the engine, if it serves another (it came back, or was changed)."""
@@ -350,23 +360,33 @@ class Versions:
             "space, or lower keep_checkpoints"
         )
 
-    def _prune(self, versions: Sequence[PolicyVersion]) -> None:
-        """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent and
-        candidates.
+    async def _prune(self) -> None:
+        """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent, the
+        pinned one and candidates. What the journal has marked as removed is never made live again.
         """
+        versions = await self._journal.versions()
+        old = await asyncio.to_thread(self._old, versions, await self._journal.pinned())
+        for number in await self._journal.begin_removal(old):
+            await self._remove(self._folder / str(number))
+
+    def _old(self, versions: Sequence[PolicyVersion], pinned: int | None) -> list[int]:
+        """The versions whose checkpoints are too many, or too large together."""
         there = [version for version in versions if version.checkpoint and Path(version.checkpoint).is_dir()]
         needed = {version.number for version in versions if version.state in ("live", "candidate")}
         needed |= {version.parent or 0 for version in versions if version.state == "live"}
+        needed |= set() if pinned is None else {pinned}
         served = [version.number for version in versions if version.checkpoint]
         keep = set(served[-self._settings.learning.checkpoints_kept :])
         room = self._settings.learning.checkpoint_bytes
+        old = []
         # Those that stay anyhow take their room first.
         for version in sorted(there, key=lambda one: (one.number in needed, one.number), reverse=True):
             path = Path(version.checkpoint)
             room -= _bytes_of(path)
             stays = version.number in needed or (version.number in keep and room >= 0)
-            if not stays and path.parent == self._folder:
-                shutil.rmtree(path, ignore_errors=True)
+            if not stays and path == self._folder / str(version.number):
+                old.append(version.number)
+        return old
 
 
 def _bytes_of(folder: Path) -> int:

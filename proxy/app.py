@@ -116,6 +116,8 @@ async def _metrics(request: Request) -> Response:
     service: ProxyService = request.app.state.service
     with suppress(JournalError):  # shown by /readyz; the other figures need no journal
         await service.metrics.steps.follow(service.journal)
+        learner = (await service.journal.processes()).get("learner")
+        service.metrics.learner_lag.set(0.0 if learner is None else learner.status.get("loop_lag", 0.0))
         service.metrics.show_audits(await service.journal.audit_figures())
     return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 

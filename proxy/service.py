@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from openclaw_rl.proxy.chat.request import RenderedRequest, RequestParser
 from openclaw_rl.proxy.chat.tool_choice import ToolChooser
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.conversation.placement import Conversations
-from openclaw_rl.proxy.conversation.recorder import Recorder
+from openclaw_rl.proxy.conversation.recorder import SLOW_WRITE_SECONDS, Recorder
 from openclaw_rl.proxy.conversation.sessions import SessionKeeper, SessionLimit
 from openclaw_rl.proxy.dialects.process import AdapterProcess
 from openclaw_rl.proxy.engine.model_names import ModelNames
@@ -27,13 +27,13 @@ from openclaw_rl.proxy.engine.watch import AWAY_SECONDS, EngineWatch
 from openclaw_rl.proxy.http import limits
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
-from openclaw_rl.proxy.metrics.loop_lag import watch_lag
 from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.backends import is_sglang
 from openclaw_rl.shared.engine.answers import STALL_SECONDS
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, RequestError
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.loop_lag import watch_lag
 from openclaw_rl.shared.records import now
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
@@ -43,31 +43,30 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 2.0
 
-SLOW_WRITE_SECONDS = 5.0
-"""A journal that takes longer for a heartbeat is not ready: answers wait for their commits."""
-
 COUNTING_SECONDS = 0.1
-"""Accounts that are counted faster are counted each time."""
+"""Turns that are counted faster are counted each time."""
 
 
 class Accounts:
-    """The accounts of all settled turns. Counting takes longer the more turns there are, so a large journal is counted
-    for a twentieth of the time at most.
+    """Counts of all turns. They take longer the more turns there are, so a large journal is counted for a twentieth of
+    the time at most.
     """
 
-    def __init__(self, journal: AsyncJournal, clock: Callable[[], float] = time.monotonic) -> None:
-        self._journal = journal
+    def __init__(
+        self, count: Callable[[], Awaitable[dict[str, Any]]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count = count
         self._clock = clock
         self._counted: dict[str, Any] = {}
         self._due = 0.0
         self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, Any]:
-        """The accounts, as they were a moment ago. Raises `JournalError`."""
+        """The counts, as they were a moment ago. Raises `JournalError`."""
         async with self._lock:  # a chat needs the journal's other reading thread
             began = self._clock()
             if began >= self._due:
-                self._counted = await self._journal.accounting()
+                self._counted = await self._count()
                 took = self._clock() - began
                 self._due = began + 20 * took if took > COUNTING_SECONDS else 0.0
             return self._counted
@@ -97,7 +96,13 @@ class ProxyService:
         self.versions = ServedVersions(engine, self.watch, journal, self.names)
 
         self.conversations = Conversations(journal, retry_window=settings.serve.request_timeout)
-        self.recorder = Recorder(journal, self.conversations, self.metrics, settings.serve.model_name)
+        self.recorder = Recorder(
+            journal,
+            self.conversations,
+            self.metrics,
+            serve.model_name,
+            required=not serve.serve_without_journal,
+        )
         idle = settings.serve.session_idle_seconds
         self.session_limit = SessionLimit(journal, settings.serve.max_sessions, idle, settings.serve.request_timeout)
         self.sessions = SessionKeeper(journal, self.conversations, self.recorder, self.session_limit, idle)
@@ -114,7 +119,7 @@ class ProxyService:
         self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
         self.limits = KeyLimits(settings.serve.key_concurrency)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
-        self.accounts = Accounts(journal)
+        self.accounts, self.counts = Accounts(journal.accounting), Accounts(journal.status)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()
@@ -134,6 +139,7 @@ class ProxyService:
             ("pulse", self.pulse.run()),
             ("idle episodes", self.sessions.run()),
             ("erasing", self.sessions.erase()),
+            ("retention", self.sessions.retain(self.settings.serve.keep_days)),
             ("heartbeat", self._heartbeats()),
             ("loop lag", watch_lag(self.metrics.loop_lag.observe)),
         ):
@@ -172,10 +178,13 @@ class ProxyService:
                 written = asyncio.ensure_future(self.journal.heartbeat("proxy", os.getpid(), status))
                 if not (await asyncio.wait({written}, timeout=SLOW_WRITE_SECONDS))[0]:
                     self.journal_error = f"a write has waited for {SLOW_WRITE_SECONDS:g} s: another process holds it"
+                    self.recorder.skip(self.journal_error)
                 await written
                 self.journal_error = ""
+                self.recorder.resume()
             except JournalError as error:
                 self.journal_error = self.recorder.trouble = str(error)
+                self.recorder.skip(self.journal_error)
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
 

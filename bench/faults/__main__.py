@@ -24,8 +24,9 @@ from typing import Any
 
 from bench.faults.cases import CaseResult, make_template, run_case, run_together, warm_up
 from bench.faults.flips import flip_all
-from bench.faults.mutants import MUTANTS, caught_by
-from bench.faults.points import BY_NAME, POINTS, Case, FaultPoint, parse_case
+from bench.faults.mutants import caught_by
+from bench.faults.points import BY_NAME, POINTS, FaultCase, FaultPoint, parse_case
+from bench.mutants import MUTANTS
 from bench.program import log, parser, report, run
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.rendering.prompter import Prompter
@@ -34,7 +35,7 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 RAM_DISK = Path("/dev/shm")
 
 
-def cases_of(points: Sequence[FaultPoint], calls: dict[str, int], most: int, seed: int) -> list[Case]:
+def cases_of(points: Sequence[FaultPoint], calls: dict[str, int], most: int, seed: int) -> list[FaultCase]:
     """Every kind of fault at every call of these points; of more than `most` calls the first, the last and some
     between. Raises `ConfigError` for a point that the day without faults does not reach.
     """
@@ -47,7 +48,7 @@ def cases_of(points: Sequence[FaultPoint], calls: dict[str, int], most: int, see
         if most and count > most:
             draw = random.Random(f"{seed} {point.name}")
             numbers = sorted({1, count, *draw.sample(numbers[1:-1], max(0, most - 2))})
-        cases += [Case(point.name, kind, number) for kind in point.kinds for number in numbers]
+        cases += [FaultCase(point.name, kind, number) for kind in point.kinds for number in numbers]
     return cases
 
 
@@ -72,7 +73,10 @@ def measure(options: argparse.Namespace) -> int:
         result |= flip_all(base / "flips", prompter, options.flips, options.seed)
         result["served_damaged"] += result.get("flips_served", 0)
     if options.mutants:
-        result["mutants"] = {name: caught_by(MUTANTS[name], template, base, prompter) for name in MUTANTS}
+        found = {name: caught_by(name, template, base, prompter) for name in MUTANTS}
+        for name, how in found.items():
+            log.print(f"mutant {name!r}: {how or 'not found'}")
+        result["mutants"] = {name: bool(how) for name, how in found.items()}
     rows = [[name, str(value)] for name, value in result.items() if not isinstance(value, list)]
     rows += [[one, ""] for one in result["failures"]]
     report(options, "Faults", ["", "found"], rows, result)

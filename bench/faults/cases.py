@@ -21,14 +21,14 @@ import msgspec
 
 from bench import reliability_check
 from bench.faults.day import Clients, DayService, Stuck, day, progress, run_fast
-from bench.faults.points import EXIT_CODE, POINTS, Case, Injector, injected
+from bench.faults.points import EXIT_CODE, POINTS, FaultCase, Injector, injected
 from openclaw_rl.learner.judge.rules.rules import read_message
 from openclaw_rl.shared.journal.journal import Operations
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.rendering.prompter import Prompter
 
 HISTORY = "history.jsonl"
-TEMPLATE = Case("make live", "exit", 2)
+TEMPLATE = FaultCase("make live", "exit", 2)
 """Cases begin where this one has ended: version 1 is live, and version 2 is committed and not live yet."""
 
 
@@ -82,11 +82,11 @@ def make_template(folder: Path, prompter: Prompter) -> None:
 
 
 def run_together(
-    cases: Sequence[Case], template: Path, base: Path, prompter: Prompter, jobs: int
+    cases: Sequence[FaultCase], template: Path, base: Path, prompter: Prompter, jobs: int
 ) -> Iterator[CaseResult]:
     """Run cases, some at the same time, each below `base`; their results as they end."""
     left = list(enumerate(cases))[::-1]
-    running: dict[int, tuple[int, Case]] = {}
+    running: dict[int, tuple[int, FaultCase]] = {}
     while left or running:
         while left and len(running) < jobs:
             number, case = left.pop()
@@ -105,7 +105,7 @@ def run_together(
             file.unlink()
 
 
-def run_case(case: Case | None, template: Path, folder: Path, prompter: Prompter) -> CaseResult:
+def run_case(case: FaultCase | None, template: Path, folder: Path, prompter: Prompter) -> CaseResult:
     """Run a case in `folder`, which is removed where nothing is wrong. No case: a run without faults."""
     shutil.copytree(template, folder)
     _move(folder / "data" / "journal.db", template, folder)
@@ -147,10 +147,13 @@ async def _two_versions(service: DayService, clients: Clients) -> None:
 
 
 def _live_through(
-    folder: Path, prompter: Prompter, case: Case | None, plan: Callable[[DayService, Clients], Awaitable[None]] = day
+    folder: Path,
+    prompter: Prompter,
+    case: FaultCase | None,
+    plan: Callable[[DayService, Clients], Awaitable[None]] = day,
 ) -> dict[str, Any]:
     """The day, with the fault of the case; then the process ends without a word to anyone."""
-    _repeatable(str(case))
+    _repeatable(f"{plan.__name__} {case}")
     injector = Injector(case)
     found: dict[str, Any] = {"stuck": "", "ends": []}
     services: list[DayService] = []

@@ -167,7 +167,7 @@ POINTS = (
 BY_NAME = {point.name: point for point in POINTS}
 
 
-class Case(NamedTuple):
+class FaultCase(NamedTuple):
     """A fault of a kind at the n-th call of a point. As text, `POINT:KIND:N`."""
 
     point: str
@@ -178,12 +178,12 @@ class Case(NamedTuple):
         return ":".join(map(str, self))
 
 
-def parse_case(text: str) -> Case:
+def parse_case(text: str) -> FaultCase:
     """The case of a text. Raises `ValueError`."""
     point, kind, number = text.split(":")
     if point not in BY_NAME or kind not in BY_NAME[point].kinds:
         raise ValueError(f"there is no case {text}")
-    return Case(point, kind, int(number))
+    return FaultCase(point, kind, int(number))
 
 
 class PowerCut:
@@ -225,7 +225,7 @@ class Injector:
     takes the power away too.
     """
 
-    def __init__(self, case: Case | None = None) -> None:
+    def __init__(self, case: FaultCase | None = None) -> None:
         self._case = case
         self.power = PowerCut()
         self._lock = threading.Lock()

@@ -71,6 +71,8 @@ def connect(
         model = settings.serve.model_name
         typer.echo(_RECIPE.format(known=names, url=found.url, key=found.key or "any", model=model))
         return
+    if client in RECIPES and undo:
+        raise ConfigError(f"connect writes no file of {client}: take your own entries out by hand")
     if client in RECIPES:
         provider = provider_entry(settings, found)["models"]["providers"][PROVIDER]
         model = provider["models"][0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import sys
 import uuid
@@ -15,7 +14,7 @@ from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 import msgspec
 import typer
 
-from openclaw_rl.cli.options import Data, settings_of
+from openclaw_rl.cli.options import Data, settings_of, unix_time
 from openclaw_rl.cli.service.run_file import as_served
 from openclaw_rl.cli.trajectories.trajectory import lossless, plain
 from openclaw_rl.shared.errors import ConfigError
@@ -119,7 +118,7 @@ def export(
     path = Path(settings.serve.journal_path)
     if "://" not in str(settings.serve.journal_path) and not path.exists():
         raise ConfigError(f"there is no journal at {path}; name the service's data folder with --data")
-    after = _time(since)
+    after = unix_time(since, "--since") if since else 0.0
     redactor = _redactor(redact, tokens=tokens)
     if form is None:
         form = "jsonl" if file is not None and file.suffix.lower() in (".jsonl", ".ndjson") else "json"
@@ -153,15 +152,6 @@ def _redactor(redact: bool | None, *, tokens: bool) -> Redactor | None:
             err=True,
         )
     return found
-
-
-def _time(since: str) -> float:
-    if not since:
-        return 0.0
-    try:
-        return datetime.datetime.fromisoformat(since).timestamp()
-    except ValueError as error:
-        raise ConfigError(f"--since {since!r} is no date; write it like 2026-05-01 or 2026-05-01T12:00") from error
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -31,6 +32,14 @@ def show(url: str, answer: dict[str, Any], spending: str) -> None:
     _processes(out, answer.get("processes", {}))
 
 
+def unrecorded_lines(unrecorded: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The answers that the journal could not take (serve_without_journal), and why it still cannot."""
+    turns, reason = unrecorded.get("turns", 0), unrecorded.get("reason", "")
+    if not turns and not reason:
+        return []
+    return [("not recorded", f"{turns} answers since the proxy started" + (f"; now: {reason}" if reason else ""))]
+
+
 _TRANSFERS = {
     "adapter": "adapters, loaded side by side",
     "nccl": "sent between GPUs (nccl)",
@@ -45,6 +54,8 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     serving = "the base" if not live else f"version {live}"
     if engine is not None and engine != (live or 0):
         serving += f" (the engine still has {engine})" if engine >= 0 else " (the engine has something else)"
+    if version.get("pinned") is not None:
+        serving += f"; version {version['pinned']} is pinned"
     transfer = answer.get("model", {}).get("weight_transfer")
     quarantined = backlog.get("quarantined", {})
     total = sum(quarantined.values())
@@ -52,6 +63,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
         ("service", url),
         ("serving", serving),
         *([("trouble", answer["trouble"])] if answer.get("trouble") else []),
+        *unrecorded_lines(answer.get("unrecorded", {})),
         *([("new weights", _TRANSFERS[transfer])] if transfer else []),
         ("training", str(answer["training"])),
         ("learner", _learner(answer.get("processes", {}))),
@@ -65,7 +77,7 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     notes = (answer.get("processes", {}).get("learner") or {}).get("detail", {}).get("notes", {})
     lines += list(notes.items())
     if answer["why_untrained"]:
-        lines.append(("nothing trained", answer["why_untrained"]))
+        lines.append(("not learning" if answer["trained"] else "nothing trained", answer["why_untrained"]))
     lines += traffic_lines(answer)
     lines += [("cloud", spending)] if spending else []
     shown = table("", "")

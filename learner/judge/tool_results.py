@@ -26,7 +26,7 @@ import msgspec
 
 from openclaw_rl.learner.judge.silent_results import is_empty, is_open, is_without_hit, says_nothing
 from openclaw_rl.shared.records import NextState, Turn
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, reads_text
 
 _LONGEST = 20_000
 """Characters that are read at each end of a result, and at most of an object in print."""
@@ -82,13 +82,24 @@ def _line(*beginnings: str) -> re.Pattern[str]:
     return re.compile("^(?:" + "|".join(beginnings) + ")", re.IGNORECASE)
 
 
+_MEASURED = re.compile(
+    r"(?:[\w.-]+ ){1,4}error\b[^:\n]{0,12}: [-+~≈]?\d+(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+|%)%?\W*\Z", re.IGNORECASE
+)
+"""A measure that is called an error: "mean squared error: 0.12"."""
+_COUNTED_NONE = re.compile(
+    r"[\W_]{0,6}(?:\w+ ){0,3}?(?:failed|failures?|errors?)\b(?: \w+)?\s?[:=]\s?0\b(?![.,x]\w| of\b| ?/)",
+    re.IGNORECASE,
+)
+"""A count of failures: there were none."""
 _ERROR_LINE = _line(r"[\W_]{0,6}(?:\w+ ){0,4}?(?:error|exception|failure)\b[^:\n]{0,12}:\s*(?P<what>[^\n]*)$")
+_NOTHING_WRONG = r"(?! (?:find|see|spot) any(?:thing wrong| (?:\w+ )?(?:errors?|problems?|mistakes?))\b)"
 _REPORT = _line(
     # an error, by its name
     r"[\w.]*(?:Error|Exception)\b\s*(?:[:!>(\]]|$)|[a-z_]\w*(?:\.\w+)*\.(?-i:[A-Z])\w+: ",
     r"[^\n.:]{0,60}\bis not unique\b|navigation failed\b",
     r"(?:[\w-]+ ){0,4}(?:error|exception|failure)\b\s*(?:[:!>(\]]|-?\d|$)",
     r"error (?:while|when|during|executing|calling|running|invoking|reading|writing|in|at|from|occurred)\b",
+    r"error (?:response )?from [\w -]{1,40}(?:\([\w ]{1,40}\))?:",
     r"<[\w-]*error>|traceback \(most recent call last\)|(?:fatal|panic)\b\s*:|\d+ validation errors? for\b",
     r"E(?:NOENT|ACCES|ISDIR|EXIST|PERM|CONNREFUSED|TIMEDOUT|NOTFOUND|NOTDIR|CONNRESET)\b",
     r"\[?errno -?\d+\b|net::ERR_\w+|\W{0,3}(?:es ist )?(?:ein )?fehler\b[^\n]{0,40}(?::|aufgetreten)"
@@ -103,7 +114,8 @@ _REPORT = _line(
     r"HTTP(?:/\d\S*)?(?: error| status)?:? ?[45]\d\d\b"
     r"|(?:status(?: code)?:? )?[45]\d\d (?:[A-Z][a-z]+ ?)+(?:[:.(]|$)",
     # what was not possible
-    r"failed\b(?! tests?\b)(?: to\b|:|$| \w+)|(?:i |we )?(?:could not|couldn't|cannot|can't|can not|unable to)\b",
+    r"failed\b(?! tests?\b)(?: to\b|:|$| \w+)",
+    rf"(?:i |we )?(?:could not|couldn't|cannot|can't|can not|unable to)\b{_NOTHING_WRONG}",
     r"(?:invalid|unknown|unrecognized|unsupported|missing|ambiguous|malformed|unexpected) (?:required )?"
     r"(?:tool|command|option|argument|parameter|input|json|path|file|format|value|recipient|target|session|name"
     r"|id|key|query|url|range)s?\b",
@@ -130,6 +142,18 @@ _NAMED = re.compile(
     r"|(?<![\w./\\])[\w-]+(?:\.[\w-]+)*\.[A-Za-z]\w{0,4}\b(?!\()"
 )
 """A path, a file or a quoted name in a line."""
+_FOUND = re.compile(r"\W{0,6}(?:errors?|failed|failures?|fatal|panic|denied)\b", re.IGNORECASE)
+"""How words of a failure begin that may be those of a text."""
+_UNREAD = any_of(
+    r"\bnot (?:be )?(?:found|exist\w*|a (?:file|directory|valid)|readable|accessible|allowed|available|permitted)\b",
+    r"n['’]t exist\b|\bno such\b|\b(?:denied|forbidden|refused|unauthori[sz]ed|unreachable|unavailable|unsupported)\b",
+    r"\b(?:unknown|invalid|missing|required|timed? ?out|time-?out|aborted|cancell?ed|reject\w+|interrupted|blocked)\b",
+    r"\b(?:too (?:large|long|many)|exceed\w*|outside|beyond|limit|quota|network|connect\w*|ssl|dns|host|server)\b",
+    r"\b(?:status|https?|[45]\d\d|while|when|during|errno|\w+(?:Error|Exception))\b|(?-i:\b[A-Z_]{5,}\b)",
+    r"\b(?:could not|couldn['’]t|cannot|can['’]t|unable to|failed to) ",
+    r"\b(?:failed|error) (?:read|open|load|fetch|access|search|query|runn?|execut|call|pars|retriev|list|decod)\w*",
+)
+"""Why a tool that reads reads nothing."""
 _NAME = "XNAMEX"
 """Stands for it: its length and its signs say nothing."""
 _THING = (
@@ -154,7 +178,7 @@ _PLAIN = _line(
     r"|session|command)(?:s? (?:at|named|called|with|for|found)\b|\W*$|s? ?: ?\S)",
     # it was not possible, or not allowed
     r"(?:sorry[,.:]? )?(?:but )?(?:i|we) (?:(?:was|were|am|are) (?:unable|not able) to|can't|cannot|could not"
-    r"|couldn't)"
+    rf"|couldn't){_NOTHING_WRONG}"
     r" (?:find|open|read|access|load|run|execute|write|complete|locate|reach|connect)\b",
     r"(?:you are|it is|this is) not (?:allowed|permitted)\b",
     r"(?:bad request|unauthori[sz]ed|forbidden|too many requests|rate limit(?:ed)?(?: was)?(?: exceeded| reached)?"
@@ -207,7 +231,9 @@ _ENDING = _line(
     r"|no such file or directory|(?:is|not) a directory|connection refused|operation not permitted)\.?\s*$",
     r"command not found\b|[^\n]{0,80}\bis not recognized as\b|[^\n]{0,60}\b(?:connection refused|timed out)\.?\s*$",
     r"signal: (?!\(?none|null|0\b)\w|segmentation fault\b|killed$|aborted$|build failed\b|failed\b|\W*FAILED\W",
-    r"\[(?:error|fatal)\] |build fail(?:ure|ed)\b|FAIL\s+\S+\.\w+|[✖✗×✘] \d+ (?:problems?|errors?|failures?)\b"
+    r"[\w.+-]{1,30}: (?:fatal )?error: |[\w ]{1,30}: FAILED\b",
+    r"\[(?:error|fatal)\] |(?:\[\w+\] )?build fail(?:ure|ed)\b|FAIL\s+\S+\.\w+"
+    r"|[✖✗×✘] \d+ (?:problems?|errors?|failures?)\b"
     r"|an error occurred\b|\w+: \(\d+\) "
     r"|(?:[^\s:]+: )+command not found: |[a-z_]\w*(?:\.\w+)+\.[A-Z]\w+: ",
     r"--- FAIL:|FAIL(?:ED|URE)?\b(?!\w)\s*(?:$|[\t:!])|CONFLICT \(|automatic merge failed\b|[│|╷ ]{1,8}error\b ?:",
@@ -218,11 +244,13 @@ _ENDING = _line(
 _COMPILER = _line(r"[^\s:()]{1,200}(?:\(\d+,\d+\)|:\d+(?::\d+)?):? (?:fatal )?error\b")
 """A compiler's line."""
 _TESTS = _line(
-    r"\W*[1-9]\d* (?:of|out of|/) \d+ (?:[\w-]+ )?failed\b|[^\n]{0,80}\b(?:failures|failed): ?[1-9]\d*\b"
+    r"\W*[1-9]\d* (?:of|out of|/) \d+ (?:[\w-]+ )?failed\b|[^\n]{0,80}\b(?:failures|failed)(?:: ?|=)[1-9]\d*\b"
     r"|\W*found [1-9]\d* errors?\b",
     r"\W*(?:[\w ]{0,20}: ?)?(?:\d+ \w+, )*[1-9]\d* (?:failed|failures?|failing|errors?)\b[^\n]{0,80}$",
 )
 """A test run's last line."""
+_FAILING = re.compile(r"\s{1,4}[1-9]\d* (?:failing|failed)(?: \(\w+\))?\Z")
+"""Such a line, as test programs indent it."""
 _QUOTED = _line(
     r"\s{2,}|\t|\s*\d+\s*[\t:|→]|[\w./\\-]+[:-]\d+[:-]",  # code, a numbered listing, hits of a search
     r"\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|[A-Z][a-z]{2} +\d+ \d\d:",  # a log
@@ -329,7 +357,7 @@ def tool_verdict(text: str, call: Mapping[str, Any] | None = None) -> Verdict:
     if use == "reads" and not command and _searches(call) and is_without_hit(bare):
         return "open"
     if tool_failed(text, call):
-        return "failed"
+        return "open" if use == "reads" and not command and _may_be_read(bare, call) else "failed"
     if bare[0] in "{[" and bare[-1] in "}]":
         value = _decoded(bare)
         worked = isinstance(value, dict) and _by_fields(value, reads=False) is False
@@ -382,7 +410,9 @@ def tool_failed(text: str, call: Mapping[str, Any] | None = None) -> bool:
     if not use and _QUOTED.match(lines[0]):
         use = "reads"
     code = None if use == "reads" and not command else _exit_code(lines)
-    tests = use != "reads" and any(_TESTS.match(line) for line in _own_lines(lines[-_TAIL:]))
+    tests = use != "reads" and any(
+        _TESTS.match(line) for line in lines[-_TAIL:] if _is_own(line) or _FAILING.match(line)
+    )
     if code is not None:
         found_nothing = code == 1 and _answers_by_code(command)
         return tests or (code != 0 and not found_nothing)
@@ -510,7 +540,7 @@ def _says_failure(line: str, call: Mapping[str, Any] | None, use: Use) -> bool:
         return True
     if use == "reads" and not named:
         return False
-    return bool(_PLAIN.match(bare) or _REPORT.match(bare))
+    return bool(_PLAIN.match(bare) or _REPORT.match(bare)) and not _is_figure(line)
 
 
 def _is_of_text(line: str, command: str) -> bool:
@@ -518,6 +548,7 @@ def _is_of_text(line: str, command: str) -> bool:
     names = [part.split()[0].rsplit("/", 1)[-1] for part in _SEPARATORS.split(command) if part.strip()]
     own = (
         *names,
+        *(("fatal: ",) if "git" in names else ()),
         "bash",
         "sh",
         "zsh",
@@ -532,6 +563,14 @@ def _is_of_text(line: str, command: str) -> bool:
     return not _DECORATION.sub("", line).lower().startswith(tuple(name.lower() for name in own))
 
 
+def _may_be_read(text: str, call: Mapping[str, Any] | None) -> bool:
+    """True for words of a failure that a tool that reads may have found: they name nothing that the call named, and
+    give none of the causes for which it reads nothing.
+    """
+    named = any(one in text for one in _texts_of(call))
+    return _FOUND.match(text) is not None and not named and not _UNREAD.search(text)
+
+
 def _texts_of(call: Mapping[str, Any] | None) -> list[str]:
     """The arguments of a call that are texts, longest first."""
     arguments = call.get("arguments") if call is not None else None
@@ -541,13 +580,23 @@ def _texts_of(call: Mapping[str, Any] | None) -> list[str]:
 
 
 def _means_none(line: str) -> bool:
-    """True for "Error: (none)" and the like."""
+    """True for "Error: (none)" and the like, and for a figure."""
     found = _ERROR_LINE.match(line)
-    return found is not None and _is_nothing(found["what"])
+    return _is_figure(line) or (found is not None and _is_nothing(found["what"]))
+
+
+def _is_figure(line: str) -> bool:
+    """True for an error that was measured, and for a count of no failures."""
+    return bool(_COUNTED_NONE.match(line) or _MEASURED.match(line))
 
 
 def _own_lines(lines: Sequence[str]) -> list[str]:
-    return [line for line in lines if not _QUOTED.match(line)]
+    return [line for line in lines if _is_own(line)]
+
+
+def _is_own(line: str) -> bool:
+    """True for a line that quotes nothing."""
+    return _QUOTED.match(line) is None
 
 
 def _use_of(call: Mapping[str, Any] | None) -> tuple[Use, str]:

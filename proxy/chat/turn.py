@@ -45,6 +45,7 @@ class ChatTurn:
         self.answer = fallback or policy
         self._recorder = recorder
         self._metrics = metrics
+        self.unrecorded = ""  # why the journal did not take it, where it need not
         self._entry: RequestEntry | None = None
         self._finished = False
 
@@ -59,8 +60,8 @@ class ChatTurn:
             await self._entry.done()
 
     def failed_early(self) -> bool:
-        """True if those writes are known to have failed."""
-        return self._entry is not None and self._entry.failed()
+        """True if those writes are known to have failed, so that the turn will not be recorded."""
+        return self._recorder.required and self._entry is not None and self._entry.failed()
 
     async def complete(self) -> tuple[Sequence[Delta], Answer]:
         """The last deltas and the whole answer, once the turn is committed. Raises `JournalError`."""
@@ -104,10 +105,15 @@ class ChatTurn:
         self.policy.keep_unredacted(turn.answer)
         recording = asyncio.ensure_future(self._recorder.record(turn, self._entry, request.written))
         try:
-            await asyncio.shield(recording)
-        except asyncio.CancelledError:
-            await recording
-            raise
+            try:
+                await asyncio.shield(recording)
+            except asyncio.CancelledError:
+                await recording
+                raise
+        except JournalError as error:
+            if self._recorder.required:
+                raise
+            self.unrecorded = str(error)
 
     def _record(self, episode: int, status: TurnStatus, answer: Answer, error: str) -> Turn:
         """The turn's record; `episode` is 0 while the recorder is still opening it."""

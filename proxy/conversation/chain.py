@@ -24,7 +24,7 @@ import msgspec
 from cachetools import LRUCache
 
 from openclaw_rl.proxy.conversation.compacted import replaces_history
-from openclaw_rl.proxy.conversation.speaker import OpeningWords, Speech, command_score, opening_of, read_user
+from openclaw_rl.proxy.conversation.speaker import OpeningWords, Speech, command_score, is_pasted, opening_of, read_user
 from openclaw_rl.shared.messages.equality import call_key, calls_json, message_key, squeezed, without_reasoning
 from openclaw_rl.shared.messages.images import comparable
 from openclaw_rl.shared.messages.normalize import text_of
@@ -99,12 +99,14 @@ class Chain:
         self._run: _Run | None = None
         self._opened = False  # by the first message of the user's role
         self._opening: OpeningWords | None = None
+        self._native = False  # calls and their results are no text
         self.steps: list[ChainStep] = []
         if before is not None:
             self.request_key, self._base, self.steps = before.request_key, before._base, before.steps.copy()
-            self._opened, self._opening = before._opened, before._opening
+            self._opened, self._opening, self._native = before._opened, before._opening, before._native
             self._run = before._run.copy() if before._run is not None else None
-        self.steps += [self._push(message) for message in messages]
+        for message in messages:
+            self.steps.append(self._push(message))
 
     @property
     def speeches(self) -> list[Speech]:
@@ -271,7 +273,7 @@ class Chain:
                 return ChainStep(self.request_key, b"", role, True, text)
             return self._extend_run(role, text, map(call_key, calls), None, tuple(call["id"] for call in calls))
         if role == "user":
-            speech = read_user(message, self._opening)
+            speech = self._read(message)
             parts = () if isinstance(message["content"], str) else message["content"]
             images = [msgspec.json.encode(comparable(part), order="sorted") for part in parts if part["type"] != "text"]
             if speech.speaker in _PASSING and not images:
@@ -280,11 +282,25 @@ class Chain:
                 self._opened, self._opening = True, opening_of(speech)
             return self._extend_run(role, speech.text, map(_digest, images), speech)
         part = message_key(message)
+        self._native = True
         self.request_key = _digest(self.request_key + part)
         self._run = None
         call_id = str(message.get("tool_call_id") or "")
         result = ToolResult(0, call_id, message.get("is_error"))
         return ChainStep(self.request_key, part, role, False, text, None, (call_id,), result)
+
+    def _read(self, message: Message) -> Speech:
+        """The speech in a user's message. What was said before tells whether it can be the result of a call."""
+        speech = read_user(message, self._opening)
+        if speech.speaker != "environment":
+            return speech
+        last = next((index for index in range(len(self.steps) - 1, -1, -1) if self.steps[index].role != "user"), -1)
+        if last < 0 or self.steps[last].role != "assistant" or self.steps[last].call_ids:
+            return speech
+        before = self.steps[last - 1].text if last else ""
+        if is_pasted(speech, self.steps[last].text, native=self._native, before=before):
+            return msgspec.structs.replace(speech, speaker="person")
+        return speech
 
     def _extend_run(
         self, role: str, text: str, others: Iterable[bytes], speech: Speech | None, ids: tuple[str, ...] = ()

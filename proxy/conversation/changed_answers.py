@@ -1,8 +1,9 @@
 """Finds answers of ours in a history whose client changed, moved, cut or wrote them again. Each way is a proof:
 
 - The id of a call, which we made: it is in no other answer.
-- The request: the history before the answer is a request of ours, and the answer that it got is the beginning of the
-  client's text (clients append to an answer that a stop string ended, or write its calls as text), or most of it.
+- The request: the history before the answer is a request of ours, and the client's text holds the answer that it got
+  (clients put a name before it, append to an answer that a stop string ended, or write its calls as text), or most of
+  it. Letters and digits are compared, as clients write quotes, spaces and markup in ways of their own.
 - The words: a long answer that one session alone gave. A shorter one together with the user's words that it answered;
   reminders around those words, which clients keep for one turn only, do not count. Or an answer that ended a tool loop
   of which the client keeps nothing else.
@@ -21,21 +22,22 @@ from typing import NamedTuple
 import msgspec
 
 from openclaw_rl.proxy.conversation.chain import Chain, Place
+from openclaw_rl.proxy.conversation.compacted import has_summary
 from openclaw_rl.proxy.conversation.quoted import quoted_texts
 from openclaw_rl.proxy.conversation.session_id import is_fresh
 from openclaw_rl.shared.journal import AsyncJournal, TurnRef
-from openclaw_rl.shared.messages.equality import call_mark, characters, squeezed, text_mark, without_reasoning
+from openclaw_rl.shared.messages.equality import call_mark, characters, letters, squeezed, text_mark, without_reasoning
 from openclaw_rl.shared.messages.normalize import text_of
 
 BY_CALL = "its client changed the history before that turn: found by the id of a tool call"
-BY_REQUEST = "its client changed that turn's answer: found by its beginning after the same request"
+BY_REQUEST = "its client changed that turn's answer: found by its words after the same request"
 BY_WORDS = "its client changed the history around that turn: found by the words of its answer"
 BY_SUMMARY = "its history was compacted: found by the summary that was made here of that turn's conversation"
 
 CERTAIN = 200
 """Characters that are enough to tell whose words they are."""
 _BEGINNING = 40
-"""Characters of an answer, after its own request, that no other answer has by chance."""
+"""Letters of an answer, after its own request, that no other answer has by chance."""
 _QUOTED = 20
 """Characters of an answer and the words before it, in the order for a summary that we know to be ours."""
 _STEPS = 64
@@ -164,6 +166,9 @@ class ChangedAnswers:
     async def by_summary(self) -> FoundAnswer | None:
         """The turn at which the conversation was that a summary of ours stands for."""
         index = self._chain.compacted_at
+        if index is None:  # the summary may be a section of the system text
+            steps = enumerate(self._chain.steps)
+            index = next((place for place, one in steps if one.role == "system" and has_summary(one.text)), None)
         if index is None:
             return None
         step = self._chain.steps[index]
@@ -224,17 +229,17 @@ class ChangedAnswers:
         return index
 
     async def _begins(self, ref: TurnRef, text: str) -> bool:
-        """True if a client made this text of a turn's answer."""
+        """True if a client made this text of a turn's answer, or of most of it."""
         answer = await self._journal.answer(ref.turn_id)
         if answer is None:
             return False
         ids = [call["id"] for call in answer.get("tool_calls") or () if call_mark(call["id"])]
         if any(identity in text for identity in ids):
             return True
-        ours, shown = squeezed(without_reasoning(text_of(answer))), squeezed(text)
-        if characters(ours) >= _BEGINNING and shown.startswith(ours):
+        ours, shown = letters(without_reasoning(text_of(answer))), letters(text)
+        if len(ours) >= _BEGINNING and ours in shown:
             return True
-        return characters(shown) >= _BEGINNING and 2 * len(shown) >= len(ours) and ours.startswith(shown)
+        return len(shown) >= _BEGINNING and 2 * len(shown) >= len(ours) and shown in ours
 
     async def _proven(self, refs: Sequence[TurnRef], index: int, *, in_session: bool) -> _Proof | None:
         """The newest of the turns with this answer that may be the one at `index`; `None` if nothing says so."""

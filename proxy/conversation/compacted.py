@@ -74,6 +74,10 @@ _LIKELY = any_of(
     rf"\A\W*{_EARLIER}(?:ly)? in (?:this|our|the) {_TALK}:",
 )
 """People may write this too, but not before their own next message."""
+_HEADED = any_of(
+    rf"^\W{{0,8}}(?:{_EARLIER} |running |current )?(?:{_TALK} )?(?:history )?summary\b[^\n:.]{{0,60}}(?::|\W{{0,3}}$)"
+)
+"""The heading of a section of a system text."""
 
 
 @reads_text(lambda read, text: read(text, last=True))
@@ -85,6 +89,12 @@ def replaces_history(text: str, *, last: bool) -> bool:
     return bool(_CERTAIN.search(head)) or (
         not last and (bool(_LIKELY.search(head)) or languages.replaces_history(text))
     )
+
+
+@reads_text()
+def has_summary(system: str) -> bool:
+    """True for a system text with a section that may hold a summary of what was said."""
+    return "summary" in system.lower() and _HEADED.search(system) is not None
 
 
 @reads_text()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 from cachetools import LRUCache
@@ -23,7 +26,12 @@ from openclaw_rl.proxy.metrics.metrics import Metrics
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Opening, TurnRef
 from openclaw_rl.shared.owners import owner_of
-from openclaw_rl.shared.records import AGENT, Feedback, NextState, Role, Turn
+from openclaw_rl.shared.records import AGENT, Feedback, NextState, Role, Turn, now
+
+log = logging.getLogger(__name__)
+
+SLOW_WRITE_SECONDS = 5.0
+"""A journal that takes longer for a write cannot be written: another process holds it."""
 
 _REMEMBERED = 10_000
 """Feedback that was added; sessions that were deleted, of which requests may still be answered."""
@@ -40,15 +48,23 @@ class Reactions:
         self._metrics = metrics
         self._given: LRUCache[str, None] = LRUCache(_REMEMBERED)
 
-    async def apply(self, placement: TurnPlacement, episode: int, reactions: Sequence[ChannelReaction]) -> None:
-        """Settle the parent and add feedback. The parent of an episode that has ended gets no next state any more."""
+    async def apply(
+        self,
+        placement: TurnPlacement,
+        episode: int,
+        reactions: Sequence[ChannelReaction],
+        before: float | None = None,
+    ) -> None:
+        """Settle the parent and add feedback. The parent of an episode that has ended gets no next state any more.
+        `before` is when the request came, where its own turn is recorded already.
+        """
         parent = placement.parent if placement.kind == "main" else None
         if parent is not None and parent.session_id == placement.session_id and parent.episode != episode:
             parent = None
         if parent is not None:
             await self._settle(parent, placement)
         if reactions:
-            last = parent or await self._journal.last_main_turn(placement.session_id)
+            last = parent or await self._journal.last_main_turn(placement.session_id, before=before)
             for reaction in reactions:
                 about = last
                 if reaction.turn_id:  # from our extension; it may be a turn of another session
@@ -128,14 +144,23 @@ class Reactions:
 
 
 class RequestEntry:
-    """The writes that come with a request: its episode (`opening`). `after`: how many deletions came before it."""
+    """The writes that come with a request: its episode (`opening`), and the `work` on earlier turns, if there is any.
+    `after`: how many deletions came before it.
+    """
 
-    __slots__ = ("_task", "after", "opening")
+    __slots__ = ("_began", "_task", "_work", "after", "opening")
 
-    def __init__(self, opening: Opening, task: asyncio.Task[None] | None, after: int = 0) -> None:
+    def __init__(
+        self,
+        opening: Opening,
+        work: Callable[[float | None], Coroutine[Any, Any, None]] | None = None,
+        after: int = 0,
+    ) -> None:
+        self._began = now()
         self.opening = opening
         self.after = after
-        self._task = task
+        self._work = work
+        self._task = task = asyncio.create_task(work(None), name="enter") if work is not None else None
         if task is not None:
             # Keep asyncio from reporting an early failure as never retrieved: `done` raises it.
             task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -145,6 +170,14 @@ class RequestEntry:
         if self._task is not None:
             await asyncio.shield(self._task)
 
+    async def done_or_again(self) -> None:
+        """Wait for it; try again what has failed, once the journal can be written again. Raises `JournalError`."""
+        try:
+            await self.done()
+        except JournalError:
+            assert self._work is not None
+            await self._work(self._began)
+
     def failed(self) -> bool:
         """True if it is known to have failed."""
         return self._task is not None and self._task.done() and self._task.exception() is not None
@@ -153,9 +186,23 @@ class RequestEntry:
 class Recorder:
     """`trouble` is the message of the last failed write, "" once a write succeeds again. While there is trouble answers
     are held back until they are committed, so that no client gets an answer that is lost.
+
+    Unless the journal is `required`, answers are given without it: `skipping` is why none is recorded now, "" if all
+    are; `unrecorded` counts them.
     """
 
-    def __init__(self, journal: AsyncJournal, conversations: Conversations, metrics: Metrics, policy: str) -> None:
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        conversations: Conversations,
+        metrics: Metrics,
+        policy: str,
+        *,
+        required: bool = True,
+    ) -> None:
+        self.required = required
+        self.skipping = ""
+        self.unrecorded = 0
         self._journal = journal
         self._conversations = conversations
         self._reactions = Reactions(journal, conversations.tree, metrics)
@@ -170,18 +217,26 @@ class Recorder:
         opening = self._journal.opening(placement.session_id, self.policy, placement.source, kind=placement.kind)
         settles = placement.kind == "main" and placement.parent is not None
         if opening.number is not None and not settles and not reactions:
-            return RequestEntry(opening, None, self._deletions)
-        task = asyncio.create_task(self._enter(opening, placement, reactions), name="enter")
-        return RequestEntry(opening, task, self._deletions)
+            return RequestEntry(opening, after=self._deletions)
+        return RequestEntry(opening, partial(self._enter, opening, placement, reactions), self._deletions)
 
     def forget(self, session_id: str) -> None:
         """Record no answers in progress of a session that is about to be deleted: they hold its history."""
         self._deletions += 1
         self._deleted[session_id] = self._deletions
 
-    async def _enter(self, opening: Opening, placement: TurnPlacement, reactions: Sequence[ChannelReaction]) -> None:
+    async def _enter(
+        self,
+        opening: Opening,
+        placement: TurnPlacement,
+        reactions: Sequence[ChannelReaction],
+        before: float | None,
+    ) -> None:
         with self._noting():
-            await self._reactions.apply(placement, await opening.opened(), reactions)
+            if opening.number is None:
+                await opening.opened()
+            assert opening.number is not None
+            await self._reactions.apply(placement, opening.number, reactions, before)
 
     async def record(self, turn: Turn, entry: RequestEntry, written: Written | None = None) -> None:
         """Commit a turn and the writes of its entry; when this returns both survive any crash. `written` says how its
@@ -193,7 +248,7 @@ class Recorder:
         started = time.perf_counter()
         opening = entry.opening
         with self._noting():
-            await self._journal.record_turn(turn, opening)
+            await self._journal.record_turn(turn, opening, patience=None if self.required else SLOW_WRITE_SECONDS)
         self.trouble = ""
         self._metrics.commit.observe(time.perf_counter() - started)
         if opening.number is not None and turn.episode != opening.number:
@@ -201,12 +256,30 @@ class Recorder:
         self._conversations.recorded(turn, written)
         if written is not None:
             self._metrics.prompts.labels(written.how, written.why).inc()
-        await entry.done()
+        try:
+            await entry.done_or_again()
+        except JournalError:
+            if self.required:
+                raise
+
+    def skip(self, reason: str) -> bool:
+        """Record nothing from now on, until `resume`; False where the journal is required."""
+        if not self.required and not self.skipping:
+            log.warning("turns are not recorded until the journal can be written: %s", reason)
+            self.skipping = reason
+        return not self.required
+
+    def resume(self) -> None:
+        """Record again: the journal can be written."""
+        if self.skipping:
+            log.warning("turns are recorded again; %d were not", self.unrecorded)
+            self.skipping = self.trouble = ""
 
     async def count(self, kind: str, reason: str) -> None:
         """Count a request whose content is not kept. A full disk does not fail a request that stores nothing."""
-        with contextlib.suppress(JournalError), self._noting():
-            await self._journal.count_traffic(kind, reason)
+        if not self.skipping:
+            with contextlib.suppress(JournalError), self._noting():
+                await self._journal.count_traffic(kind, reason)
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
@@ -215,5 +288,6 @@ class Recorder:
             yield
         except JournalError as error:
             self.trouble = str(error)
+            self.skip(self.trouble)
             self._metrics.journal_failures.inc()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.conversation.recorder import Recorder
 from openclaw_rl.proxy.http.limits import LimitFigures, RateLimited
 from openclaw_rl.shared.errors import JournalError, NotFound
-from openclaw_rl.shared.journal import AsyncJournal, TurnRef
+from openclaw_rl.shared.journal import AsyncJournal, Forgotten, OldEpisode, TurnRef
 from openclaw_rl.shared.records import now
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,10 @@ ERASING_TRIES = 5
 """Tries before a request to forget is answered: our own readers take some milliseconds."""
 
 
+RETENTION_SECONDS = 3600.0
+DAY_SECONDS = 86400.0
+
+
 @dataclass
 class SessionKeeper:
     """Ends, finds and forgets sessions. `idle_seconds` without a main turn or feedback end an episode."""
@@ -123,21 +128,57 @@ class SessionKeeper:
             )
         return turn
 
-    async def forget(self, session_id: str) -> tuple[list[int], bool]:
-        """Delete a session and its answers in progress. The versions that learned from it, and whether its text is
-        `pending` in the journal's log, since another program reads it. Raises `NotFound`.
+    async def forget(self, session_id: str, episode: int | None = None) -> tuple[list[int], bool]:
+        """Delete a session and its answers in progress, or an episode that is over. The versions that learned from it,
+        and whether its text is `pending` in the journal's log, since another program reads it. Raises `NotFound`.
         """
         if await self.journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
-        self.recorder.forget(session_id)
-        versions = await self.journal.forget(session_id)
+        versions = await self._forget(session_id, episode)
+        return versions, not await self._erased()
+
+    async def forget_before(self, before: float, seconds: float = math.inf) -> tuple[Forgotten, int]:
+        """Delete the episodes without a turn since a time (Unix seconds), one after another, oldest first, until none
+        is left or some seconds have passed. What was deleted, and how many are left.
+        """
+        due = time.monotonic() + seconds
+        old = await self.journal.old_episodes(before)
+        done: list[OldEpisode] = []
+        versions = set[int]()
+        while old and time.monotonic() < due:
+            done.append(old.pop(0))
+            versions.update(await self._forget(done[-1].session_id, done[-1].episode, before))
+        forgotten = Forgotten.of(done, versions)
+        forgotten.pending = not await self._erased()
+        return forgotten, len(old)
+
+    async def _forget(self, session_id: str, episode: int | None, before: float | None = None) -> list[int]:
+        whole = episode is None and before is None
+        if whole:
+            self.recorder.forget(session_id)
+        versions = await self.journal.forget(session_id, episode, before)
         self.conversations.forget(session_id)
-        self.limit.left(session_id)
+        if whole:
+            self.limit.left(session_id)
+        return versions
+
+    async def _erased(self) -> bool:
         for _ in range(ERASING_TRIES):
             if await self.journal.finish_erasing():
-                return versions, False
+                return True
             await asyncio.sleep(ERASING_SECONDS / 100)
-        return versions, True
+        return False
+
+    async def retain(self, days: float) -> None:
+        """Forget what is older than some days, every hour, until cancelled; 0 keeps everything."""
+        while days:
+            try:
+                forgotten, _ = await self.forget_before(now() - days * DAY_SECONDS)
+                if forgotten.turns:
+                    log.info("%d turns older than %g days were forgotten (keep_days)", forgotten.turns, days)
+            except JournalError as error:
+                log.warning("what is older than %g days was not forgotten: %s", days, error)
+            await asyncio.sleep(RETENTION_SECONDS)
 
     async def erase(self) -> None:
         """Finish what readers of the journal kept from being erased, until cancelled."""

@@ -28,7 +28,7 @@ from openclaw_rl.proxy.conversation.programs.templates import json_message
 from openclaw_rl.proxy.conversation.programs.utility_prompts import asks_compaction
 from openclaw_rl.shared.messages.normalize import text_of
 from openclaw_rl.shared.records import Message
-from openclaw_rl.shared.text_reading import reads_text
+from openclaw_rl.shared.text_reading import any_of, reads_text
 
 Speaker = Literal["person", "environment", "context", "command", Program]
 
@@ -62,6 +62,25 @@ _HEADING = re.compile(
     re.IGNORECASE,
 )
 """A first line that says of what comes next that it was asked for."""
+
+
+_CALL = any_of(
+    r"^[ \t]{0,8}(?:[\[{]|[\w ]{0,20}\b(?:action|command|tool|call|code)\w{0,12}\b[^\n:]{0,20}:)",
+    r"^[ \t]{0,8}[\w.]{1,60}\(.*\)[ \t]*$",
+    r"</?[a-z][\w-]*/?>",
+)
+"""Part of an answer that may call something by its text."""
+_BLOCK = re.compile(r"^[ \t]{0,8}```", re.MULTILINE)
+_SENTENCE = re.compile(r"[.!?…。！？](?:\W|\Z)")
+_SPOKEN = 20
+"""Characters of an answer that says something, in a sentence."""
+_FORM = re.compile(
+    r"\b(?:pars(?:e|ed|ing)|(?:in)?valid\w*|formats?|schema|json|malformed|guardrail|(?:tool|function) calls?"
+    r"|code block|actions?|response|answer|reply|i ran (?:this|the following))\b",
+    re.IGNORECASE,
+)
+"""A report is about the answer itself, or about a command of the person's: it needs no call."""
+_LABEL = re.compile(r"\W{0,4}[\w ]{2,40}[:\n]")
 
 
 class Speech(msgspec.Struct, frozen=True):
@@ -113,6 +132,23 @@ def read_user(message: Message, opening: OpeningWords | None = None) -> Speech:
     if inner is speech or inner.speaker not in ("person", "notice"):
         return speech
     return msgspec.structs.replace(speech, speaker=inner.speaker, typed=inner.text)
+
+
+@reads_text(lambda read, text: read(Speech("environment", text), text, native=False, before=text))
+def is_pasted(speech: Speech, answer: str, *, native: bool, before: str) -> bool:
+    """True for a result that no call can have had: the `answer` before it says something, and calls nothing. A person
+    wrote or pasted it. `native`: calls of this conversation are no text. `before` is the user's message before it: a
+    program labels every result alike.
+    """
+    if speech.speaker != "environment" or speech.typed or speech.text.startswith(_OBSERVATIONS):
+        return False
+    label = _LABEL.match(speech.text[:80])
+    if (label is not None and before.startswith(label[0])) or _FORM.search(speech.text[:300]):
+        return False
+    ends = answer if len(answer) <= 4000 else f"{answer[:2000]}\n{answer[-2000:]}"
+    if _CALL.search(ends) or (not native and _BLOCK.search(ends)):
+        return False
+    return len(ends.strip()) >= _SPOKEN and _SENTENCE.search(ends) is not None
 
 
 def _below(opening: OpeningWords, text: str) -> str:

@@ -41,6 +41,7 @@ _TEXTS = {
     "tool_result": ("tool_use_id",),
     "tool_use": ("id", "name"),
 }
+_SOURCES = {"base64": ("media_type", "data"), "url": ("url",)}
 _CLIENT_TOOLS = (None, "custom")
 _CHOICES = ("auto", "any", "tool", "none")
 
@@ -210,10 +211,25 @@ def _check_content(content: Any, where: str, holder: str) -> None:
         check_fields(block, at, str, *_TEXTS.get(kind, ()))
         if kind == "image":
             check_fields(block, at, dict, "source")
+            _check_source(block["source"], f"{at}.source")
         if kind == "tool_use" and "input" in block:
             check_fields(block, at, dict, "input")
         if kind == "tool_result" and block.get("content") is not None:
             _check_content(block["content"], f"{at}.content", "tool_result")
+
+
+def _check_source(source: Mapping[str, Any], where: str) -> None:
+    """Refuse an image that the adapter would drop without a word."""
+    kind = source.get("type")
+    if not isinstance(kind, str) or kind not in _SOURCES:
+        taken = " or ".join(_SOURCES)
+        raise refuse(
+            f"{where}.type is {kind!r}; served here is {taken}. A file that was uploaded to a provider is not here: "
+            "send the image itself.",
+            f"{where}.type",
+            "unsupported_value",
+        )
+    check_fields(source, where, str, *_SOURCES[kind])
 
 
 def _tool_choice(choice: Any, has_tools: bool) -> dict[str, Any] | None:

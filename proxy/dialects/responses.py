@@ -29,7 +29,7 @@ from openclaw_rl.proxy.dialects.dialect import (
 )
 from openclaw_rl.proxy.dialects.headers import KEPT_HEADER, TURN_HEADER, turn_digits
 from openclaw_rl.proxy.dialects.responses_history import ItemIds
-from openclaw_rl.proxy.dialects.responses_tools import CALLS, ResponsesTools
+from openclaw_rl.proxy.dialects.responses_tools import CALLS, ResponsesTools, as_functions
 from openclaw_rl.proxy.http.body import METADATA
 from openclaw_rl.shared.errors import RequestError
 from openclaw_rl.shared.litellm.call import LiteLLMCall
@@ -38,10 +38,6 @@ _ITEMS = (
     "message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning",
 )  # fmt: skip
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-_RECORDS = (
-    "web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "mcp_list_tools",
-)  # fmt: skip
-"""Items that say what a server's tool did; they are left out, as these tools are."""
 _ROLES = ("user", "assistant", "system", "developer")
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
@@ -234,7 +230,7 @@ def _input(value: Any, tools: ResponsesTools) -> list[dict[str, Any]]:
     """The input as items. An output without its call is refused, since LiteLLM would invent the call."""
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
-    items = [item for item in spelled_out(tools.flatten(listed(value, "input"))) if item.get("type") not in _RECORDS]
+    items = as_functions(spelled_out(tools.flatten(listed(value, "input"))))
     require(bool(items), "input is empty: send a text or at least one item.", "input")
     called: set[str] = set()
     for index, item in enumerate(items):

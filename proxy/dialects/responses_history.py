@@ -112,6 +112,8 @@ def continued(body: Mapping[str, Any], turn: Mapping[str, Any]) -> dict[str, Any
         del messages[0]
     items = [item for message in [*messages, turn["answer"]] for item in _items_of(message)]
     new = body.get("input")
+    if new is None:  # the answer itself is all that is asked about
+        new = []
     if isinstance(new, str):
         new = [{"type": "message", "role": "user", "content": new}]
     return {**body, "input": [*items, *listed(new, "input")]}

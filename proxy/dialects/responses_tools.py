@@ -10,12 +10,50 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from openclaw_rl.proxy.dialects.dialect import check_tool, forced_server_tool, listed, refuse, require
 
 _CLIENT_TOOLS = ("function", "custom")
 CALLS = ("function_call", "custom_tool_call")
 _ADDED = "additional_tools"
 """An item that offers further tools from its place in the history on."""
+_CALL, _OUTPUT = "_call", "_call_output"
+_RECORDS = ("computer_", "tool_search_", "mcp_", "ghost_snapshot")
+"""The beginnings of other items that say what a tool did which is not offered here."""
+_PARTS = frozenset(["input_text", "input_image"])
+
+
+def as_functions(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """History items in which every tool that a client ran is a function: a shell or patch tool of OpenAI's models is
+    named by the item's type. What a server's tool did is left out, as these tools are: it has no `call_id`.
+    """
+    written = (_as_function(item, str(item.get("type") or "message")) for item in items)
+    return [item for item in written if item is not None]
+
+
+def _as_function(item: dict[str, Any], kind: str) -> dict[str, Any] | None:
+    if kind.startswith(_RECORDS):
+        return None
+    named = kind.removesuffix(_OUTPUT).removesuffix(_CALL)
+    if named == kind or named in ("function", "custom_tool"):
+        return item
+    if kind.endswith(_OUTPUT):
+        output = item.get("output")
+        if isinstance(output, list) and any(
+            not isinstance(part, dict) or part.get("type") not in _PARTS for part in output
+        ):
+            output = msgspec.json.encode(output).decode()
+        return {
+            "type": "function_call_output",
+            "call_id": item.get("call_id") or item.get("id"),
+            "output": output or "",
+        }
+    if not isinstance(item.get("call_id"), str):
+        return None
+    given = {name: value for name, value in item.items() if name not in ("type", "id", "call_id", "status")}
+    arguments = msgspec.json.encode(given).decode()
+    return {"type": "function_call", "call_id": item["call_id"], "name": named, "arguments": arguments}
 
 
 class ResponsesTools:
@@ -84,10 +122,21 @@ class ResponsesTools:
             self.choice = self._flattened(choice)
             require(bool(self.offered), "tool_choice wants a call, but the request has no tools.", "tool_choice")
             return
+        if kind == "allowed_tools":
+            self._allow(choice)
+            return
         if kind in self.left_out:
             self._refuse_forced()
         message = "tool_choice must be 'none', 'auto', 'required' or {'type': 'function', 'name': ...}."
         raise refuse(message, "tool_choice", "unsupported_value")
+
+    def _allow(self, choice: Mapping[str, Any]) -> None:
+        """Offer only the tools that the choice allows, and read its mode."""
+        named = [self._flattened(tool).get("name") for tool in listed(choice.get("tools"), "tool_choice.tools")]
+        self.offered = [tool for tool in self.offered if tool["name"] in named]
+        self.choice = choice.get("mode") or "auto"
+        require(self.choice in ("auto", "required"), "tool_choice.mode must be auto or required.", "tool_choice.mode")
+        self._choose()
 
     def _refuse_forced(self) -> None:
         """A call is forced: a tool that is left out might be the one that is wanted."""

@@ -55,13 +55,15 @@ class ServedVersions:
             raise self._names.unknown(self._names.served(number)) from error
         await self._watch.refresh()
 
-    async def promote(self, number: int, *, release: bool = False) -> dict[str, Any]:
+    async def promote(self, number: int, *, release: bool = False, pin: bool = False) -> dict[str, Any]:
         """Make version `number` serve new requests; the learner continues from it. With `release` the samples are ready
-        again that only the line that is left has learned from. Returns the versions that are live now and before, how
-        many samples were released, and how many turns such lines hold still.
+        again that only the line that is left has learned from; with `pin` it stays live until `unpin`. Returns the
+        versions that are live now and before, the pinned one, how many samples were released, and how many turns such
+        lines hold still.
 
         The journal decides, so an engine that is away loads it when it is back. Raises `NotFound` for an unknown
-        version, `Conflict` for one that is rejected, not published yet, without files, or cannot be loaded.
+        version, `Conflict` for one that is rejected, not published yet, without files, or cannot be loaded, and while
+        another one is pinned.
         """
         versions = {version.number: version for version in await self._journal.versions()}
         version = versions.get(number)
@@ -84,7 +86,8 @@ class ServedVersions:
         path = str(_folder(version)) if number else (info.model_path if info is not None else "")
         if info is not None and info.several_versions:
             await self._load(version, path, live=False)
-        await self._journal.set_version_state(number, "live")
+        if refused := await self._journal.promote(number, pin=pin):
+            raise Conflict(f"Version {number} cannot be made live: {refused}. {_availability(versions)}")
         left = before if before != number else max(versions)
         released = await self._journal.release(left) if release and left is not None else 0
         engine = self._watch.error
@@ -99,7 +102,14 @@ class ServedVersions:
             await self._watch.refresh()
         log.info("version %d is live instead of version %s, on request", number, before)
         held = (await self._journal.accounting())["rolled_back"]
-        return {"live": number, "before": before, "engine": engine, "released": released, "rolled_back": held}
+        return {
+            "live": number,
+            "before": before,
+            "pinned": await self._journal.pinned(),
+            "engine": engine,
+            "released": released,
+            "rolled_back": held,
+        }
 
     async def names(self) -> list[str]:
         """The model names that clients can ask for now, without aliases."""

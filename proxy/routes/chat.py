@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -25,7 +26,7 @@ from openclaw_rl.proxy.chat.choices import (
 )
 from openclaw_rl.proxy.chat.fallback_models import AnswerPlan
 from openclaw_rl.proxy.chat.prompt import without_prompt
-from openclaw_rl.proxy.chat.request import PlacedRequest, RenderedRequest, place
+from openclaw_rl.proxy.chat.request import ChatRequest, PlacedRequest, RenderedRequest, place
 from openclaw_rl.proxy.chat.turn import ChatTurn
 from openclaw_rl.proxy.dialects.headers import KEPT_HEADER
 from openclaw_rl.proxy.dialects.process import CHAT
@@ -37,7 +38,7 @@ from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.proxy.http.sse import ChunkWriter, error_event
 from openclaw_rl.proxy.http.stream import EventStream
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.errors import EngineError, OpenClawRLError, RequestError
+from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, RequestError
 from openclaw_rl.shared.logs import set_log_ids
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import TurnStatus
@@ -45,6 +46,8 @@ from openclaw_rl.shared.records import TurnStatus
 log = logging.getLogger(__name__)
 
 TURNS_HEADER = "x-openclaw-rl-turns"
+UNRECORDED_HEADER = "x-openclaw-rl-unrecorded"
+UNRECORDED_COMMENT = b": this answer is not recorded\n\n"
 _LONGEST_CREDIT = 300
 
 
@@ -101,6 +104,7 @@ class ChatExchange:
         self._responded = False
         self._cause = "the service was stopped"
         self.left = False
+        self._unrecorded = ""  # why the answer is not recorded, where that need not be
 
     async def run(self, data: bytes) -> None:
         """Answer the request in every case; ends only by returning or by cancellation."""
@@ -130,7 +134,7 @@ class ChatExchange:
     async def _answer(self, data: bytes) -> None:
         service = self._service
         parsed = await service.parser.parse(self._headers, data, self._dialect, self._caller.owner)
-        placed = await place(parsed, service.conversations)
+        placed = await self._place(parsed)
         set_log_ids(turn=placed.placement.turn_id, session=placed.placement.session_id)
         request, plan = await self._render(placed)
         if plan.error is None:
@@ -142,13 +146,27 @@ class ChatExchange:
             request, plan = await self._choose_tool(request, plan)
         turns = [service.turn(one, plan) for one in spread(request)]
         self._response_headers = _describe(turns)
+        self._say_unrecorded()
         for turn in turns:
             turn.begin()
-        if service.recorder.trouble:
+        if service.recorder.trouble and service.recorder.required:
             for turn in turns:
                 await turn.entered()  # a journal that is known to fail is tried first, to spare the engine
         with service.metrics.active.track_inprogress():
             await self._respond(turns)
+
+    async def _place(self, parsed: ChatRequest) -> PlacedRequest:
+        """The request with its place; without one where the journal cannot be used and need not."""
+        recorder, conversations = self._service.recorder, self._service.conversations
+        if parsed.tracked and not recorder.skipping:
+            try:
+                return await place(parsed, conversations)
+            except JournalError as error:
+                if not recorder.skip(str(error)):
+                    raise
+        if parsed.tracked:
+            self._unrecorded = recorder.skipping
+        return await place(msgspec.structs.replace(parsed, tracked=False, reactions=[]), conversations)
 
     async def _render(self, placed: PlacedRequest) -> tuple[RenderedRequest, AnswerPlan]:
         """The request with its prompt, or for other models if the policy cannot answer it and they may."""
@@ -166,9 +184,13 @@ class ChatExchange:
         if request.parameters.version is not None:
             await service.versions.require(request.parameters.version)
         if request.tracked and request.kind == "main":
-            if request.begins_session:  # the end of the one before may not have been sent, or not have reached us
-                await service.sessions.end(session_id, request.begins_session)
-            await service.session_limit.admit(session_id)
+            try:
+                if request.begins_session:  # the end of the one before may not have been sent, or not have reached us
+                    await service.sessions.end(session_id, request.begins_session)
+                await service.session_limit.admit(session_id)
+            except JournalError as error:
+                if not service.recorder.skip(str(error)):
+                    raise
 
     async def _choose_tool(self, request: RenderedRequest, plan: AnswerPlan) -> tuple[RenderedRequest, AnswerPlan]:
         """The request with the call that the policy must make chosen for it; other models choose for themselves."""
@@ -240,6 +262,8 @@ class ChatExchange:
                     left -= event.finished is not None
                     if not left:
                         self._responded = True
+                        if self._unrecorded:  # the headers left when it was not known
+                            data = UNRECORDED_COMMENT + data
                         await stream.end(data + answer.writer.close(total_usage(turns)))
                     elif data:
                         await stream.write(data)
@@ -249,9 +273,20 @@ class ChatExchange:
     async def _complete(self, turn: ChatTurn) -> FinishedAnswer:
         """Finish and commit the turn, and end the episode with it if the client said so."""
         finished = await turn.complete()
-        if turn.request.ends_session and turn.request.tracked:
+        self._unrecorded = self._unrecorded or turn.unrecorded
+        if self._unrecorded:
+            self._service.metrics.unrecorded.inc()
+            self._service.recorder.unrecorded += 1
+            self._say_unrecorded()
+        elif turn.request.ends_session and turn.request.tracked:
             await self._service.sessions.end(turn.request.placement.session_id, "X-Session-Done")
         return finished
+
+    def _say_unrecorded(self) -> None:
+        """Say in a header that the journal does not take the answer, and why."""
+        if self._unrecorded:
+            self._response_headers.pop(KEPT_HEADER, None)
+            self._response_headers[UNRECORDED_HEADER] = quote(self._unrecorded[:_LONGEST_CREDIT], safe=VISIBLE)
 
     def _add_credit(self, turn: ChatTurn) -> None:
         """Say in a header that another model answered, and why."""

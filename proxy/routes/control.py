@@ -25,7 +25,8 @@ from openclaw_rl.proxy.http.errors import VISIBLE
 from openclaw_rl.proxy.http.json import Fields, decode_object, json_response, read_fields
 from openclaw_rl.proxy.routes.status import status_report
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.errors import BadRequest, NotFound
+from openclaw_rl.shared.errors import BadRequest, Conflict, NotFound
+from openclaw_rl.shared.journal.serving import pin_reason
 from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.messages.normalize import clean_text
 from openclaw_rl.shared.owners import MARK, owned, owner_of
@@ -33,6 +34,8 @@ from openclaw_rl.shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
 _LARGEST_NUMBER = sys.float_info.max
+_FORGET_SECONDS = 10.0
+"""A request to forget takes about so long at most."""
 
 
 class _Action(msgspec.Struct):
@@ -64,8 +67,15 @@ class _Page(msgspec.Struct):
     offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
 
 
+class _ForgetBody(msgspec.Struct):
+    session_id: str | None = None
+    before: Annotated[float, Meta(ge=0, le=_LARGEST_NUMBER)] | None = None
+    preview: bool = False
+
+
 class _PromoteQuery(msgspec.Struct):
     release: bool = False
+    pin: bool = False
 
 
 class _DoneBody(_Action):
@@ -165,6 +175,23 @@ async def forget(request: Request) -> Response:
     return json_response({"session_id": session_id, "forgotten": True, "pending": pending, "versions": versions})
 
 
+async def forget_some(request: Request) -> Response:
+    """Forget a session, or the episodes without a turn since a time (Unix seconds), of which `left` remain: ask again.
+    With `preview` nothing is deleted.
+    """
+    service, _, fields = await _read(request, _ForgetBody)
+    if (fields.session_id is None) == (fields.before is None):
+        raise BadRequest("Name either session_id or before.", param="before")
+    found, left = await service.journal.forgettable(session_id=fields.session_id, before=fields.before or 0.0), 0
+    if fields.preview:
+        left = found.episodes
+    elif fields.session_id is not None:
+        _, found.pending = await service.sessions.forget(fields.session_id)
+    else:
+        found, left = await service.sessions.forget_before(fields.before or 0.0, _FORGET_SECONDS)
+    return json_response({**msgspec.to_builtins(found), "left": left})
+
+
 async def turn(request: Request) -> Response:
     """Everything about a turn; takes the ids of chat completions too."""
     turn_id = _turn_id(request.path_params["turn_id"])
@@ -196,12 +223,24 @@ async def promote(request: Request) -> Response:
     if not number.isascii() or not number.isdigit() or len(number) > 15:
         raise BadRequest(f"{number!r} is no version number.", param="number")
     query = read_fields(request.query_params, _PromoteQuery, strict=False)
-    return json_response(await _service(request).versions.promote(int(number), release=query.release))
+    promoted = await _service(request).versions.promote(int(number), release=query.release, pin=query.pin)
+    return json_response(promoted)
+
+
+async def unpin(request: Request) -> Response:
+    """Let other versions than the pinned one go live again; learning continues if the pin had paused it."""
+    service = _service(request)
+    number = await service.journal.unpin()
+    state = await service.journal.get_control("train", "running")
+    return json_response({"unpinned": number, "training": state if service.settings.learning.train else "off"})
 
 
 async def train(request: Request, state: str) -> Response:
     """Pause training after the step in progress, while chat and capture continue; or train again (`running`)."""
     service = _service(request)
+    kept = await service.journal.pinned()
+    if kept is not None and state == "running":
+        raise Conflict(f"Training waits: {pin_reason(kept)}.", code="pinned")
     await service.journal.set_control(PAUSE_REASON, "")
     await service.journal.set_control("train", state)
     return json_response({"training": state if service.settings.learning.train else "off"})
@@ -217,10 +256,12 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = 
     ("/sessions", "GET", sessions),
     ("/sessions/{session_id:path}", "GET", session),
     ("/sessions/{session_id:path}", "DELETE", forget),
+    ("/forget", "POST", forget_some),
     ("/turns/{turn_id}", "GET", turn),
     ("/turns/{turn_id}/answer", "GET", turn_answer),
     ("/versions", "GET", versions),
     ("/versions/{number}/promote", "POST", promote),
+    ("/unpin", "POST", unpin),
 )
 
 

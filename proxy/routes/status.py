@@ -10,6 +10,7 @@ from openclaw_rl.proxy.conversation.classify import describe
 from openclaw_rl.proxy.routes.why_untrained import why_untrained
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal import AuditFigures, ProcessRow
+from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.process import alive
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, AuditVerdict, now
 
@@ -22,7 +23,8 @@ _COUNTS = (
 def readiness(service: ProxyService) -> dict[str, Any]:
     """Readiness to answer chat requests, if need be by the fallback model, and the reason if there is none."""
     return {
-        "ready": (service.watch.ready or service.others.fallback is not None) and not service.journal_error,
+        "ready": (service.watch.ready or service.others.fallback is not None)
+        and not (service.journal_error and service.recorder.required),
         "engine": service.watch.error or "ok",
         "journal": service.journal_error or "ok",
     }
@@ -30,7 +32,7 @@ def readiness(service: ProxyService) -> dict[str, Any]:
 
 async def status_report(service: ProxyService) -> dict[str, Any]:
     """Asks the journal only; the engine's last answer is at most some seconds old."""
-    counts = await service.journal.status()
+    counts = await service.counts.read()
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
     figures = await service.journal.learning_figures()
@@ -38,7 +40,11 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
     training = "off" if not service.settings.learning.train else "paused" if control == "paused" else "running"
     shown = _processes(service, processes)
     return {
-        "version": {"live": counts["live"], "engine": info.live if info is not None else None},
+        "version": {
+            "live": counts["live"],
+            "engine": info.live if info is not None else None,
+            "pinned": await service.journal.pinned(),
+        },
         "model": {
             "name": service.settings.serve.model_name,
             "path": service.settings.engine.model,
@@ -65,9 +71,11 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
             training=training,
             batch_size=service.settings.learning.batch_size,
             learner=shown.get("learner"),
+            pause_reason=await service.journal.get_control(PAUSE_REASON),
         ),
         "training": training,
         "capture": service.settings.serve.capture,
+        "unrecorded": {"turns": service.recorder.unrecorded, "reason": service.recorder.skipping},
         "trouble": info.trouble if info is not None and service.watch.ready else "",
         "processes": shown,
         "active": len(service.answering),
@@ -108,7 +116,15 @@ def _processes(service: ProxyService, rows: Mapping[str, ProcessRow]) -> dict[st
         }
     shown["proxy"] = {**shown.get("proxy", {"detail": {}}), "pid": os.getpid(), "alive": True}
     children = shown.get("supervisor", {}).get("detail", {}).get("processes", {})
-    engine = children.get("engine", {}) if isinstance(children, Mapping) else {}
+    engine, learner = (
+        children.get(name, {}) if isinstance(children, Mapping) else {} for name in ("engine", "learner")
+    )
+    if "learner" in shown or learner.get("restarts"):
+        shown["learner"] = {
+            **shown.get("learner", {"pid": None, "alive": False, "detail": {}}),
+            "restarts": learner.get("restarts"),
+            "up_seconds": learner.get("up_seconds"),
+        }
     shown["engine"] = {
         "pid": engine.get("pid"),
         "alive": service.watch.ready,

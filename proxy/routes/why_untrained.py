@@ -1,4 +1,6 @@
-"""Explains why nothing was trained yet: the first thing that is missing between a request and a step."""
+"""Explains why nothing is learned: the first thing that is missing between a request and a step, and what holds the
+learner up.
+"""
 
 from __future__ import annotations
 
@@ -10,36 +12,85 @@ from openclaw_rl.proxy.conversation.classify import describe
 _SHOWN = 3
 """Reasons that are listed."""
 
+_OFTEN = 2
+_SHORT_SECONDS = 60.0
+"""A learner that was started again so often, and is up for less than this, ends again and again."""
+
+_STARTING = ("starting", "loading the policy")
+_HELD_UP = {"waiting to try again", "waiting for what trains"}
+"""States in which it waits for something to be mended."""
+
 
 def why_untrained(
-    counts: Mapping[str, Any], *, capture: bool, training: str, batch_size: int, learner: Mapping[str, Any] | None
+    counts: Mapping[str, Any],
+    *,
+    capture: bool,
+    training: str,
+    batch_size: int,
+    learner: Mapping[str, Any] | None,
+    pause_reason: str = "",
 ) -> str:
-    """A sentence, or "" where something was trained. `counts` is the journal's status, `training` is `running`,
-    `paused` or `off`, `learner` its process row in `/rl/status`, `None` if it never reported.
+    """A sentence, or "" where something was trained and nothing holds learning up. `counts` is the journal's status,
+    `training` is `running`, `paused` (for `pause_reason`) or `off`, `learner` its process row in `/rl/status`, `None`
+    if it never reported.
     """
+    held_up = _switched_off(training, pause_reason) or _hindrance(learner, counts)
     if counts["consumed"]:
-        return ""
+        return held_up
     missing = _of_traffic(counts, capture=capture) or _of_signals(counts)
     if missing:
-        return missing
-    if training == "off":
-        return f"{_ready(counts)}, but training is off (the setting train)"
-    if training == "paused":
-        return f"{_ready(counts)}, but training is paused: openclaw-rl resume"
-    if learner is None or not learner.get("alive"):
-        state = "has not run yet" if learner is None else "has stopped"
-        return f"{_ready(counts)}, but the learner {state}: openclaw-rl serve starts it"
+        return f"{missing}; and {held_up}" if held_up and learner is not None else missing
+    if held_up:
+        return f"{_ready(counts)}, but {held_up}"
     if counts["unjudged"] and counts["ready"] < batch_size:
         return f"{_waiting(counts['unjudged'], 'turn')} for a judge; {_ready(counts)}"
     if not counts["ready"] and counts["known"]:
         return f"{_counted(counts['known'], 'turn')} taught nothing that the policy does not do already"
     if not counts["ready"]:
         return f"all that was judged was set aside: {_reasons(counts['quarantined'])}"
-    detail = learner.get("detail") or {}
     if counts["ready"] >= batch_size:
-        state = ": ".join(str(detail[name]) for name in ("state", "detail") if detail.get(name))
-        return f"{_ready(counts)}; the learner is {state or 'working on it'}"
+        return f"{_ready(counts)}; the learner is {_activity(learner) or 'working on it'}"
     return f"{counts['ready']} of the {batch_size} judged turns that a step takes (batch_size)"
+
+
+def _switched_off(training: str, pause_reason: str) -> str:
+    if training == "off":
+        return "training is off (the setting train)"
+    if training == "paused":
+        return f"training is paused: {pause_reason or 'openclaw-rl resume'}"
+    return ""
+
+
+def _hindrance(learner: Mapping[str, Any] | None, counts: Mapping[str, Any]) -> str:
+    """The thing that the learner needs to continue."""
+    if learner is None:
+        return "the learner has not run yet: openclaw-rl serve starts it"
+    detail = learner.get("detail") or {}
+    error, state = str(detail.get("last_error") or ""), str(detail.get("state") or "")
+    restarts = int(learner.get("restarts") or 0)
+    if restarts >= _OFTEN and float(learner.get("up_seconds") or 0.0) < _SHORT_SECONDS:
+        last = f", last while {_activity(learner)}" if state else ""
+        return f"the learner has ended {restarts} times{last}{_quoted(error)}: see DATA/logs/learner.log"
+    if not learner.get("alive"):
+        return f"the learner has stopped{_quoted(error)}: openclaw-rl serve starts it"
+    if state in _STARTING:
+        return f"the learner cannot start{_quoted(error)}" if error else f"the learner is {_activity(learner)}"
+    if state in _HELD_UP:
+        return f"the learner is {_activity(learner)}{_quoted(error)}"
+    if error.startswith("judging") and counts["unjudged"]:
+        return f"{_waiting(counts['unjudged'], 'turn')} for the judge{_quoted(error)}"
+    if error and state.split(" ")[0] in error.split(":")[0]:  # it tries again and again to do what it does now
+        return f"the learner is {_activity(learner)}{_quoted(error)}"
+    return ""
+
+
+def _activity(learner: Mapping[str, Any] | None) -> str:
+    detail = (learner or {}).get("detail") or {}
+    return ": ".join(str(detail[name]) for name in ("state", "detail") if detail.get(name))
+
+
+def _quoted(error: str) -> str:
+    return f" ({error})" if error else ""
 
 
 def _of_traffic(counts: Mapping[str, Any], *, capture: bool) -> str:

@@ -9,13 +9,15 @@ import contextlib
 import functools
 import logging
 import os
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
-from openclaw_rl.shared.journal import sessions, signals, turns
+from openclaw_rl.shared.journal import forgetting, sessions, signals, turns
 from openclaw_rl.shared.journal.journal import FORGET, Journal, Operation, Operations
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.writer import LINGER_SECONDS, GroupWriter
@@ -34,12 +36,19 @@ _SET_ASIDE = Operation(signals.set_aside_damaged, writes=True)
 
 class Opening:
     """The episode of a request. `number` is known at once for a session that was seen a moment ago, else when it is
-    `written`.
+    `written`. `open` does that within any transaction.
     """
 
-    def __init__(self, number: int | None = None) -> None:
+    def __init__(self, open_episode: Callable[[Connection], int], number: int | None = None) -> None:
         self.number = number
         self.written: asyncio.Future[Any] | None = None
+        self._open = open_episode
+
+    def open(self, connection: Connection) -> int:
+        """The number, opened here where that has not been done or has failed."""
+        if self.number is None:
+            self.number = self._open(connection)
+        return self.number
 
     async def opened(self) -> int:
         """The number, once the episode is in the journal. Raises `JournalError`."""
@@ -47,6 +56,28 @@ class Opening:
             await asyncio.shield(self.written)
         assert self.number is not None
         return self.number
+
+
+class _Start:
+    """Decides once whether a write begins or is given up, whichever comes first, in two threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begins: bool | None = None
+
+    def begin(self) -> bool:
+        """Begin, unless it is given up; may be asked again."""
+        return self._decide(begins=True)
+
+    def give_up(self) -> bool:
+        """Give up; False where it has begun."""
+        return not self._decide(begins=False)
+
+    def _decide(self, *, begins: bool) -> bool:
+        with self._lock:
+            if self._begins is None:
+                self._begins = begins
+            return self._begins
 
 
 class AsyncJournal(Operations):
@@ -103,45 +134,51 @@ class AsyncJournal(Operations):
 
         return await self._writer.submit(write, linger=operation.lingers)
 
-    async def record_turn(self, turn: Turn, opening: Opening | None = None) -> bool:
+    async def record_turn(self, turn: Turn, opening: Opening | None = None, *, patience: float | None = None) -> bool:
         """See `turns.record_turn`; into the episode of `opening` where there is one, whose write may still be on its
-        way.
+        way, or have failed while the journal could not be written. JournalError where that cannot begin within
+        `patience` seconds: then the turn is not recorded later either.
         """
+        start = _Start()
 
         def record(connection: Connection) -> bool:
+            if not start.begin():
+                return False
             if opening is None:
                 return turns.record_turn(connection, turn)
-            if opening.number is None:
-                raise JournalError(f"the episode of turn {turn.turn_id} could not be opened, so it was not recorded")
-            return turns.record_turn(connection, msgspec.structs.replace(turn, episode=opening.number))
+            return turns.record_turn(connection, msgspec.structs.replace(turn, episode=opening.open(connection)))
 
-        return await self._writer.submit(record)
+        written = self._writer.submit(record)
+        if patience is not None and not (await asyncio.wait({written}, timeout=patience))[0] and start.give_up():
+            written.add_done_callback(lambda written: written.cancelled() or written.exception())
+            raise JournalError(f"journal {self.sync.path} could not be written within {patience:g} s")
+        return await written
 
     def opening(self, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> Opening:
         """Begin `open_episode`. Every request asks this before it is answered, and most need nothing written: those are
         looked up here, since handing the lookup to a thread costs many times as much.
         """
+
+        def open_episode(connection: Connection) -> int:
+            return sessions.open_episode(connection, session_id, policy, source, kind=kind)
+
         with contextlib.suppress(JournalError):  # the write fails as well, and says so
             known = self.sync._known_episode(session_id, kind)
             if known is not None:
-                return Opening(known)
-        opening = Opening()
-
-        def write(connection: Connection) -> None:
-            opening.number = sessions.open_episode(connection, session_id, policy, source, kind=kind)
-
-        opening.written = self._writer.submit(write, linger=True)
+                return Opening(open_episode, known)
+        opening = Opening(open_episode)
+        opening.written = self._writer.submit(opening.open, linger=True)
         # A failure that `record_turn` has reported already is not reported again.
         opening.written.add_done_callback(lambda written: written.cancelled() or written.exception())
         return opening
 
-    async def forget(self, session_id: str) -> list[int]:
-        """See `sessions.forget`; `finish_erasing` is still to be called."""
-        return await self.run(FORGET, session_id)
+    async def forget(self, session_id: str, episode: int | None = None, before: float | None = None) -> list[int]:
+        """See `forgetting.forget`; `finish_erasing` is still to be called."""
+        return await self.run(FORGET, session_id, episode, before)
 
     async def finish_erasing(self) -> bool:
         """See `Journal.finish_erasing`; nothing waits for it."""
-        erasing = await self.get_control(sessions.ERASING)
+        erasing = await self.get_control(forgetting.ERASING)
         if not erasing:
             return True
         emptied = await asyncio.get_running_loop().run_in_executor(self._readers, self.sync.database.empty_log)

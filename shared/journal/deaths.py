@@ -18,11 +18,14 @@ MOST_DEATHS = 2
 
 
 def begin_work(connection: Connection, kind: Deadly, subjects: Sequence[str]) -> None:
-    """The work on these begins. A step begins alone: that on other batches is over."""
+    """The work on these begins. A step begins alone: that on other batches is over. A turn that was forgotten meanwhile
+    is named no more.
+    """
     if kind == "step":
         connection.execute("DELETE FROM work WHERE kind = 'step' AND subject != ?", (subjects[0],))
     connection.executemany(
-        "INSERT INTO work (kind, subject) VALUES (?,?) ON CONFLICT DO UPDATE SET running = 1",
+        "INSERT INTO work (kind, subject) SELECT ?1, ?2 WHERE ?1 != 'judge' OR EXISTS (SELECT 1 FROM turns "
+        "WHERE turn_id = ?2) ON CONFLICT DO UPDATE SET running = 1",
         [(kind, subject) for subject in subjects],
     )
 

@@ -11,8 +11,10 @@ from openclaw_rl.shared.journal import (
     accounting,
     audits,
     deaths,
+    forgetting,
     integrity,
     learning,
+    serving,
     signals,
     status,
     transfer,
@@ -65,7 +67,9 @@ class Operations:
 
     open_episode = Operation(episodes.open_episode, writes=True, lingers=True)
     end_episode = Operation(episodes.end_episode, writes=True)
-    erased = Operation(episodes.erased, writes=True)
+    erased = Operation(forgetting.erased, writes=True)
+    old_episodes = Operation(forgetting.old_episodes)
+    forgettable = Operation(forgetting.forgettable)
     begun_after = Operation(episodes.begun_after)
     turn_ref = Operation(episodes.turn_ref)
     idle_sessions = Operation(episodes.idle_sessions)
@@ -105,6 +109,11 @@ class Operations:
     mark_known = Operation(learning.mark_known, writes=True)
     set_version_state = Operation(learning.set_version_state, writes=True)
     make_live = Operation(learning.make_live, writes=True)
+    may_go_live = Operation(learning.may_go_live)
+    promote = Operation(learning.promote, writes=True)
+    pinned = Operation(serving.pinned)
+    unpin = Operation(serving.unpin, writes=True)
+    begin_removal = Operation(serving.begin_removal, writes=True)
     last_lesson = Operation(learning.last_lesson)
     ready_count = Operation(learning.ready_count)
     ready_words = Operation(learning.ready_words)
@@ -157,7 +166,7 @@ class Operations:
     _known_episode = Operation(episodes.known_episode)
 
 
-FORGET = Operation(episodes.forget, writes=True)
+FORGET = Operation(forgetting.forget, writes=True)
 
 
 class Journal(Operations):
@@ -183,15 +192,15 @@ class Journal(Operations):
         with self.database.writing() if operation.writes else self.database.reading() as connection:
             return operation.function(connection, *args, **kwargs)
 
-    def forget(self, session_id: str) -> list[int]:
-        """See `sessions.forget`; then its content leaves the write-ahead log, unless a reader keeps it."""
-        versions = self.run(FORGET, session_id)
+    def forget(self, session_id: str, episode: int | None = None, before: float | None = None) -> list[int]:
+        """See `forgetting.forget`; then its content leaves the write-ahead log, unless a reader keeps it."""
+        versions = self.run(FORGET, session_id, episode, before)
         self.finish_erasing()
         return versions
 
     def finish_erasing(self) -> bool:
         """Empty the write-ahead log of deleted content. False while a reader somewhere keeps it: try again."""
-        erasing = self.get_control(episodes.ERASING)
+        erasing = self.get_control(forgetting.ERASING)
         if erasing and not self.database.empty_log():
             return False
         if erasing:

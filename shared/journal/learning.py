@@ -11,6 +11,7 @@ from typing import Any
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.accounting import LINE, LIVE_LINE
+from openclaw_rl.shared.journal.serving import is_removed, keep_pinned, pinned
 from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.journal.turns import naming_row, read_turn, turn_row
@@ -206,7 +207,8 @@ def _reactions(rows: list[tuple[Any, ...]]) -> list[TurnReaction]:
 def commit_version(connection: Connection, version: PolicyVersion) -> None:
     """Store a version and consume its samples (ids of journalled ones alone), all or nothing.
 
-    A candidate's parent must be the live version: JournalError if another one was made live meanwhile.
+    A candidate's parent must be the live version: JournalError if another one was made live meanwhile, or
+    one is pinned.
 
     Raises JournalError when the number is taken, the parent is unknown, or a sample is unknown (its session may
     have been forgotten meanwhile), already in a version, or set aside meanwhile. A version committed as `rejected`
@@ -235,6 +237,8 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
                 f"version {version.number} was made from version {version.parent}, and version {live} is "
                 "live now; drop the step and continue from that one"
             )
+        if (kept := pinned(connection)) is not None:
+            raise JournalError(f"version {version.number} cannot go live: version {kept} is pinned; drop the step")
     if version.state != "candidate":
         _change_state(connection, version.number, "candidate", version.state, version.guard)
 
@@ -266,15 +270,38 @@ def set_version_state(
 
 
 def make_live(connection: Connection, number: int) -> bool:
-    """Make a candidate live, or retire it if its parent is live no more (a user chose another version). Returns
-    whether it is live.
+    """Make a candidate live, or retire it if its parent is live no more (a user chose another version) or a version is
+    pinned. Returns whether it is live.
     """
     version = _existing(connection, number)
-    goes_live = _live_number(connection) in (None, version.parent, number)
+    goes_live = may_go_live(connection, number)
     state: VersionState = "live" if goes_live else "retired"
     if state != version.state:
         _change_state(connection, number, version.state, state, version.guard)
     return goes_live
+
+
+def may_go_live(connection: Connection, number: int) -> bool:
+    """True for the live version, and for a candidate while its parent is live and no other version is pinned."""
+    version = _existing(connection, number)
+    return _live_number(connection) in (None, version.parent, number) and pinned(connection) in (None, number)
+
+
+def promote(connection: Connection, number: int, *, pin: bool = False) -> str:
+    """Make a version live that was live before, or that a rollback left. With `pin` it stays live until `unpin`. Gives
+    the reason why it cannot be, "" where it is.
+    """
+    found, kept = _existing(connection, number), pinned(connection)
+    if found.state not in ("live", "retired"):
+        return f"version {number} is {'rejected' if found.state == 'rejected' else 'about to be published'}"
+    if is_removed(connection, number):
+        return f"the files of version {number} are gone (keep_checkpoints)"
+    if kept is not None and kept != number and not pin:
+        return f"version {kept} is pinned: openclaw-rl pin --off, or openclaw-rl pin {number}"
+    set_version_state(connection, number, "live")
+    if pin:
+        keep_pinned(connection, number)
+    return ""
 
 
 def release(connection: Connection, left: int) -> int:
@@ -429,6 +456,8 @@ def _change_state(
 ) -> None:
     if found == "rejected" or state == "candidate":
         raise JournalError(f"version {number} is {found} and cannot become {state}")
+    if state == "live" and is_removed(connection, number):
+        raise JournalError(f"version {number} cannot go live: its files were removed (keep_checkpoints)")
     if state == "live":
         connection.execute("UPDATE versions SET state = 'retired' WHERE state = 'live'")
     connection.execute("UPDATE versions SET state = ? WHERE number = ?", (state, number))
@@ -450,7 +479,9 @@ def _change_state(
         ).fetchall()
         for sample, turn in samples:
             connection.execute("UPDATE samples SET state = 'quarantined' WHERE id = ?", (sample,))
-            quarantine_turn(connection, turn, reason, now())
+            # A later word on the turn was not in the batch, and is not rejected with it.
+            if not connection.value("SELECT 1 FROM samples WHERE turn = ? AND state = 'ready'", turn):
+                quarantine_turn(connection, turn, reason, now())
 
 
 def _object(text: str) -> dict[str, Any]:

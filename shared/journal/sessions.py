@@ -1,16 +1,14 @@
-"""Sessions and their episodes, references to turns, and forgetting a session."""
+"""Sessions and their episodes, and references to turns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from openclaw_rl.shared.journal import image_store
 from openclaw_rl.shared.journal.sqlite import Connection
-from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN, rebase
 from openclaw_rl.shared.journal.views import EpisodeRow, SessionRow, TurnRef, TurnSummary
 from openclaw_rl.shared.owners import SERVICE, owner_of
-from openclaw_rl.shared.records import Kind, new_id, now
+from openclaw_rl.shared.records import Kind, now
 
 FOUND = 64
 """Turns that are given for one digest: of the same words in thousands of sessions only the latest matter."""
@@ -59,28 +57,10 @@ _STATES = (
 )
 """The state of a turn is that of the first query that finds something."""
 
-ERASING = "erasing"
-"""The control that says that deleted content may still be in the write-ahead log, with a value of its own each time."""
-
 _LAST_JUDGEMENT = "last judgement"
 """The control that keeps the numbers of forgotten judgements from being given again: others remember how far they have
 read by them.
 """
-
-# Everything that hangs on a turn, in an order that foreign keys allow.
-_OF_A_TURN = (
-    "contents",
-    "answer_marks",
-    "turn_blobs",
-    "next_states",
-    "feedback",
-    "judge_queue",
-    "audit_queue",
-    "audits",
-    "judgements",
-    "samples",
-    "quarantines",
-)
 
 
 def open_episode(connection: Connection, session_id: str, policy: str, source: str, *, kind: Kind = "main") -> int:
@@ -264,42 +244,8 @@ def last_main_turn(
     return found[0] if found else None
 
 
-def forget(connection: Connection, session_id: str) -> list[int]:
-    """Delete a session's turns, the content that no other session shares, and every record derived from them.
-
-    The numbers of the versions that learned directly from it (versions made from those inherit it) are returned,
-    and stay with the ids of their samples. A step in flight on its samples can no longer be committed.
-    """
-    session = connection.value("SELECT id FROM sessions WHERE session_id = ?", session_id)
-    if session is None:
-        return []
-    turns = connection.execute("SELECT id, turn_id FROM turns WHERE session = ?", (session,)).fetchall()
-    versions: list[int] = connection.column(
-        "SELECT DISTINCT version FROM turns JOIN samples ON samples.turn = turns.id "
-        "JOIN version_samples ON version_samples.sample_id = samples.sample_id "
-        "WHERE session = ? ORDER BY version",
-        session,
-    )
-    dependents = connection.column(
-        "SELECT other.id FROM turns JOIN turns AS other ON other.base = turns.id "
-        "WHERE turns.session = ? AND other.session != ? ORDER BY other.id",
-        *(session, session),
-    )
-    rebase(connection, dependents)
-    _forget_content(connection, session, [row for row, _ in turns])
-    for _, turn_id in turns:
-        connection.recent.drop(turn_id)
-    connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (ERASING, new_id("")))
-    return versions
-
-
-def erased(connection: Connection, erasing: str) -> None:
-    """The log was emptied after the transaction that set the control `ERASING` to this."""
-    connection.execute("DELETE FROM controls WHERE key = ? AND value = ?", (ERASING, erasing))
-
-
 def last_judgement(connection: Connection) -> int:
-    """The highest number that a judgement ever had, also one of a session that was forgotten."""
+    """The highest number that a judgement ever had, also one that was forgotten."""
     found = connection.value(
         "SELECT max((SELECT coalesce(max(id), 0) FROM judgements), "
         "coalesce((SELECT CAST(value AS INTEGER) FROM controls WHERE key = ?), 0))",
@@ -308,31 +254,10 @@ def last_judgement(connection: Connection) -> int:
     return int(found)
 
 
-def _forget_content(connection: Connection, session: int, turns: Sequence[int]) -> None:
+def keep_last_judgement(connection: Connection) -> None:
+    """Remember the highest number, since judgements are about to be forgotten."""
     last = str(last_judgement(connection))
     connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (_LAST_JUDGEMENT, last))
-    connection.execute(
-        "UPDATE turns SET parent_turn_id = NULL, parent_reason = ?2 "
-        "WHERE session != ?1 AND parent_turn_id IN (SELECT turn_id FROM turns WHERE session = ?1)",
-        (session, PARENT_FORGOTTEN),
-    )
-    blobs = connection.column(
-        "SELECT DISTINCT blob FROM turn_blobs JOIN turns ON turns.id = turn WHERE session = ?", session
-    )
-    images = image_store.images_of(connection, blobs)
-    for table in _OF_A_TURN:
-        connection.executemany(f"DELETE FROM {table} WHERE turn = ?", [(turn,) for turn in turns])
-    connection.execute("UPDATE turns SET base = NULL WHERE session = ?", (session,))
-    connection.execute("DELETE FROM work WHERE subject IN (SELECT turn_id FROM turns WHERE session = ?)", (session,))
-    forget_expected(connection, session)
-    for table in ("turns", "outcomes", "episodes"):
-        connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
-    connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
-    connection.executemany(
-        "DELETE FROM blobs WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM turn_blobs WHERE blob = ?1)",
-        [(blob,) for blob in blobs],
-    )
-    image_store.drop_unseen(connection, images)
 
 
 EXPECTED = "outcome-expected/"

@@ -117,9 +117,18 @@ def _is_foreign(connection: Connection, turn: int, frame: Frame) -> bool:
     return bool(digest != frame.system)
 
 
+_FRESH_SECONDS = 1.0
+"""A word of this age was said now: it does not come late."""
+
+
 def add_feedback(connection: Connection, feedback: Feedback) -> None:
-    """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`."""
+    """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`. A word that is said now
+    comes after all others on its turn, also if the clock was set back since; one that comes late keeps its time.
+    """
     turn = turn_row(connection, feedback.turn_id)
+    if feedback.time > now() - _FRESH_SECONDS:
+        latest = max((one.time for one in feedback_for(connection, feedback.turn_id)), default=0.0)
+        feedback = msgspec.structs.replace(feedback, time=max(feedback.time, latest))
     added = connection.execute(
         "INSERT OR IGNORE INTO feedback (feedback_id, turn, body) VALUES (?,?,?)",
         (feedback.feedback_id, turn, pack_record(feedback)),
@@ -234,8 +243,8 @@ def next_state(connection: Connection, turn_id: str) -> NextState | None:
 
 def feedback_for(connection: Connection, turn_id: str) -> list[Feedback]:
     """Explicit feedback on a turn in the order in which it was said: the latest word counts."""
-    found = _records(connection, Feedback, f"SELECT body FROM feedback WHERE turn = {_ROW} ORDER BY id", turn_id)
-    return sorted(found, key=lambda one: one.time)
+    row = connection.value(_ROW[1:-1], turn_id)
+    return [] if row is None else _feedback_of(connection, row)
 
 
 def session_feedback(connection: Connection, session_id: str, source: str) -> list[Feedback]:
@@ -401,16 +410,19 @@ def _replaced(connection: Connection, turn: int, next_turn_id: str) -> bool:
 
 
 def _newer_feedback(connection: Connection, turn: int) -> bool:
-    """True if the turn has feedback that its latest judgement did not see."""
-    latest = connection.value("SELECT max(id) FROM feedback WHERE turn = ?", turn)
-    if latest is None:
-        return False
-    seen = connection.value(
-        "SELECT feedback.id FROM judgements JOIN feedback ON feedback.feedback_id = judgements.feedback_id "
-        "WHERE judgements.turn = ? ORDER BY judgements.id DESC LIMIT 1",
-        turn,
-    )
-    return seen is None or bool(latest > seen)
+    """True if the last word on the turn is another one than its latest judgement saw. A word that was said before that
+    and came late changes nothing.
+    """
+    said = _feedback_of(connection, turn)
+    query = "SELECT feedback_id FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1"
+    return bool(said) and connection.value(query, turn) != said[-1].feedback_id
+
+
+def _feedback_of(connection: Connection, turn: int) -> list[Feedback]:
+    """The feedback on the turn of a row in the order in which it was said."""
+    with naming_row(turn):
+        bodies = connection.column("SELECT body FROM feedback WHERE turn = ? ORDER BY id", turn)
+        return sorted((unpack_record(body, Feedback) for body in bodies), key=lambda one: one.time)
 
 
 def quarantine_turn(connection: Connection, turn: int, reason: str, time: float) -> None:

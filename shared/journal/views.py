@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -73,6 +73,41 @@ class TurnReaction(msgspec.Struct, frozen=True):
     reasoned: bool
     held_back: bool
     set_aside: bool
+
+
+class OldEpisode(msgspec.Struct, frozen=True):
+    """An episode (`None`: a session that has no turns) with the number of its turns and the time of the last one."""
+
+    session_id: str
+    episode: int | None
+    turns: int
+    last: float
+
+
+class Forgotten(msgspec.Struct):
+    """A number of episodes that were forgotten, or would be. `versions` learned directly from them; `pending`: their
+    text is still in the journal's log, since another program reads it.
+    """
+
+    episodes: int = 0
+    turns: int = 0
+    first: float | None = None
+    last: float | None = None
+    versions: list[int] = []
+    pending: bool = False
+
+    @classmethod
+    def of(cls, episodes: Iterable[OldEpisode], versions: Iterable[int]) -> Forgotten:
+        """The sum of some episodes."""
+        found = list(episodes)
+        times = [episode.last for episode in found]
+        return cls(
+            episodes=len(found),
+            turns=sum(episode.turns for episode in found),
+            first=min(times, default=None),
+            last=max(times, default=None),
+            versions=sorted(versions),
+        )
 
 
 class SessionRow(msgspec.Struct, frozen=True):

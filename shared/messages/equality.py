@@ -8,7 +8,9 @@ either: most clients drop it.
 from __future__ import annotations
 
 import hashlib
+import html
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,6 +82,12 @@ def call_key(call: Mapping[str, Any]) -> bytes:
 def squeezed(text: str) -> bytes:
     """The text without its white space."""
     return text.strip().encode(errors="surrogatepass").translate(None, _SPACE)
+
+
+@reads_text()
+def letters(text: str) -> str:
+    """The letters and digits of a text, in one form of Unicode and without the escapes of HTML."""
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", html.unescape(text))))
 
 
 def characters(data: bytes) -> int:

@@ -16,6 +16,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.method_defaults import METHODS as METHOD_NAMES
 
 SECRETS = frozenset({"api_key", "model_keys", "tinker_api_key", "fireworks_api_key"})
+_PASSWORD = re.compile(r"://[^\s/?#@]{1,1000}@")
 
 _GROUPS = "CKPT ROLLOUT REWARD OPTIMIZER LORA GRPO OPD COMBINE PERF PRM CUSTOM SGLANG MISC EVAL WANDB"
 ARGUMENTS = tuple(f"{group}_ARGS" for group in _GROUPS.split())
@@ -249,5 +250,10 @@ def _same(left: str, right: str) -> bool:
         return False
 
 
+def without_passwords(text: str) -> str:
+    """A text as people may see it: user names and passwords in its URLs are hidden."""
+    return _PASSWORD.sub("://(hidden)@", text)
+
+
 def _shown(use: Use, setting: str) -> str:
-    return use.name if setting in SECRETS else f"{use.name} = {use.value}"
+    return use.name if setting in SECRETS else without_passwords(f"{use.name} = {use.value}")

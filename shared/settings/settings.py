@@ -60,6 +60,11 @@ class ServeSettings(Group):
     )
     data: Path = Field(Path("data"), description="Data folder: journal, checkpoints, logs, key")
     capture: bool = Field(True, description="Record turns; off answers requests without recording them")
+    serve_without_journal: bool = Field(
+        False,
+        description="Answer while the journal cannot be written (full disk, locked): those turns are not recorded and "
+        "train nothing; off refuses them with a 507 (docs/reliability.md)",
+    )
     thinking: bool = Field(False, description="Let the policy reason before it answers, if its template supports it")
     max_output_tokens: int = Field(1024, ge=1, description="Maximum tokens of an answer if the request sets no limit")
     request_timeout: float = Field(
@@ -78,6 +83,9 @@ class ServeSettings(Group):
     )
     session_idle_seconds: float = Field(
         3600.0, gt=0, description="Seconds without a main turn or feedback after which an episode ends"
+    )
+    keep_days: float = Field(
+        0.0, ge=0, description="Days after which turns are forgotten, with all that was said about them; 0 keeps them"
     )
     side_model: str = Field(
         "", description="LiteLLM model, NAME or NAME@URL, that answers side turns instead of the policy"
@@ -340,4 +348,4 @@ def shown(settings: Settings, name: str) -> str:
     value = settings.value(name)
     if name in aliases.SECRETS:
         return "(set)" if value else ""
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    return ("on" if value else "off") if isinstance(value, bool) else aliases.without_passwords(str(value))

@@ -275,4 +275,4 @@ def _explain(error: ValidationError, sources: Mapping[str, str]) -> Iterator[str
         name = next((str(part) for part in reversed(problem["loc"]) if part in SETTINGS), "settings")
         value = "(hidden)" if name in aliases.SECRETS else repr(str(problem["input"]))
         what = problem["msg"].removeprefix("Value error, ")
-        yield f"{name} = {value} (from {sources.get(name, 'default')}): {what}"
+        yield aliases.without_passwords(f"{name} = {value} (from {sources.get(name, 'default')}): {what}")

@@ -9,8 +9,8 @@ import pytest
 from bench.faults.__main__ import cases_of, summary
 from bench.faults.cases import CaseResult, in_process, make_template, run_case, warm_up
 from bench.faults.flips import NAMED, SERVED, UNNOTICED, Flip, Seen, judge, try_flips
-from bench.faults.mutants import MUTANTS, mutated
-from bench.faults.points import BY_NAME, POINTS, Case, find, parse_case
+from bench.faults.points import BY_NAME, POINTS, FaultCase, find, parse_case
+from bench.mutants import applied
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
@@ -42,7 +42,7 @@ def test_a_point_that_is_not_reached_is_an_error() -> None:
 
 
 def test_a_case_is_known_by_its_text() -> None:
-    assert parse_case(str(Case("record", "EIO", 2))) == Case("record", "EIO", 2)
+    assert parse_case(str(FaultCase("record", "EIO", 2))) == FaultCase("record", "EIO", 2)
     with pytest.raises(ValueError, match="no case"):
         parse_case("record:503:1")
 
@@ -59,7 +59,7 @@ def test_a_day_without_faults_reaches_the_points(template: Path, prompter: Promp
 
 
 def test_a_mutant_is_caught(template: Path, prompter: Prompter, tmp_path: Path) -> None:
-    with mutated(MUTANTS["no entry.done()"]):
+    with applied("no entry.done()"):
         result = run_case(parse_case("next state:EIO:2"), template, tmp_path / "case", prompter)
     (failure,) = result.failures()
     assert "acknowledged next_state" in failure

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,27 @@ async def test_the_nearest_intact_ancestor_takes_over(worlds: Worlds, tmp_path: 
     await tell(world, 31, list(COMPLAINTS[:4]))
     assert await world.learner.once()
     assert (await states(world))[-1] == (3, 1, "live")
+
+
+async def test_a_crash_while_an_ancestor_takes_over_leaves_one_live_version(
+    worlds: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(train=False)
+    for number, parent in ((0, None), (1, 0)):
+        gone = str(tmp_path / "gone") if number else ""
+        await world.journal.commit_version(PolicyVersion(number=number, parent=parent, state="live", checkpoint=gone))
+
+    class Death(Exception):
+        pass
+
+    async def once(*arguments: Any) -> None:
+        world.journal.sync.set_version_state(*arguments)
+        raise Death
+
+    monkeypatch.setattr(world.journal, "set_version_state", once, raising=False)
+    with pytest.raises(Death):
+        await world.versions.follow()
+    assert [version.state for version in world.journal.sync.versions()] == ["live", "retired"]
 
 
 async def test_the_base_takes_over_where_no_ancestor_is_intact(worlds: Worlds, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.cli.commands.why import story
+from openclaw_rl.learner import versions
 from openclaw_rl.learner.loop import POLL, keep_engine_in_step
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.errors import EngineError, JournalError, TrainerError
@@ -343,15 +344,46 @@ async def test_an_engine_that_is_away_before_the_step_loses_no_sample(worlds: Wo
     assert await world.learner.once()
 
 
-async def test_a_checkpoint_that_the_engine_refuses_is_rejected(worlds: Worlds) -> None:
+@pytest.mark.parametrize("fails", [0, 1])
+async def test_a_checkpoint_that_the_engine_refuses_is_rejected(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
     world = worlds()
     await world.versions.start()
     await tell(world, 1, list(COMPLAINTS[:4]))
     world.engine.refuses = True
+    monkeypatch.setattr(versions, "_RETRY", 0.001)
+    write = world.journal.set_version_state
+
+    async def full(*arguments: Any) -> None:
+        nonlocal fails
+        fails -= 1
+        if fails >= 0:
+            raise JournalError("the disk is full")
+        await write(*arguments)
+
+    monkeypatch.setattr(world.journal, "set_version_state", full, raising=False)
     await world.learner.once()
     version = await world.journal.version(1)
     assert version is not None and version.state == "rejected" and "other shapes" in version.guard["reason"]
     assert world.versions.current == 0
+
+
+async def test_a_committed_version_keeps_its_files_whatever_fails_after_it(
+    worlds: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+
+    async def fails(*_: Any) -> None:
+        raise JournalError("the disk is full")
+
+    monkeypatch.setattr(world.versions, "publish", fails)
+    with pytest.raises(JournalError):
+        await world.learner.once()
+    assert await states(world) == [(0, None, "live"), (1, 0, "candidate")]
+    assert (tmp_path / "data" / "checkpoints" / "1" / "served").is_dir()
 
 
 async def test_a_crash_after_the_commit_publishes_and_learns_nothing_twice(worlds: Worlds) -> None:

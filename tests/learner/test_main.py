@@ -115,7 +115,7 @@ async def test_work_that_is_stopped_is_no_death_even_if_its_end_takes_too_long(
     ending = asyncio.Event()
 
     async def slow(judge: JudgeLoop) -> None:
-        await judge._journal.begin_work("judge", ["turn_1"])
+        await judge._journal.begin_work("step", ["sample_1"])
         stop.set()
         try:
             await asyncio.Event().wait()

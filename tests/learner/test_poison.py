@@ -184,8 +184,9 @@ async def test_a_turn_that_ends_the_judges_process_is_judged_alone_and_then_set_
 
 async def test_a_death_in_a_step_is_not_the_judges(worlds: Worlds) -> None:
     world = await restarted(worlds, train=False)
+    turn = await world.says(1, "")
     for _ in range(3):
-        await world.journal.begin_work("judge", ["turn_1"])
+        await world.journal.begin_work("judge", [turn.turn_id])
         await world.journal.begin_work("step", ["sample_1"])
         await world.journal.count_deaths()
     assert await world.journal.deaths("judge") == {}
@@ -204,6 +205,8 @@ def test_forgetting_a_session_forgets_its_deaths(tmp_path: Any) -> None:
     assert journal.deaths("judge") == {turn.turn_id: 1}
     journal.forget("ses")
     assert journal.deaths("judge") == {}
+    journal.begin_work("judge", [turn.turn_id])  # a judge that had read it before
+    assert journal.count_deaths() == {}
     journal.close()
 
 

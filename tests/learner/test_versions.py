@@ -11,7 +11,7 @@ import pytest
 
 from openclaw_rl.learner.main import check_start, run
 from openclaw_rl.learner.versions import check_resume
-from openclaw_rl.shared.errors import ConfigError
+from openclaw_rl.shared.errors import ConfigError, JournalError
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.trainer import StepReport
 from tests.learner.test_loop import COMPLAINTS, states, tell
@@ -34,6 +34,51 @@ async def test_learning_continues_from_the_version_that_was_gone_back_to(worlds:
     assert await states(world) == [(0, None, "retired"), (1, 0, "retired"), (2, 1, "retired"), (3, 1, "live")]
     version = await world.journal.version(3)
     assert version is not None and version.metrics["step"] == 2
+
+
+async def test_a_step_is_dropped_when_its_version_is_pinned_during_it(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, list(COMPLAINTS[:4]))
+    accept = world.versions.accept
+
+    async def pinned(*arguments: Any) -> Any:
+        await world.journal.promote(0, pin=True)
+        return await accept(*arguments)
+
+    world.versions.accept = pinned  # type: ignore[method-assign]
+    with pytest.raises(JournalError, match="version 0 is pinned"):
+        await world.learner.once()
+    assert not await world.learner.once()
+    assert world.progress.state == "paused" and "pin --off" in world.progress.detail
+    assert await states(world) == [(0, None, "live")]
+    assert await world.journal.ready_count() == 4
+
+    await world.journal.unpin()
+    world.versions.accept = accept  # type: ignore[method-assign]
+    assert await world.learner.once()
+    assert await states(world) == [(0, None, "retired"), (1, 0, "live")]
+
+
+async def test_a_version_that_is_promoted_while_old_ones_are_looked_for_keeps_its_files(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(batch_size=1, rehearsals=0, anchors=0, keep_checkpoints=2)
+    await world.versions.start()
+    looked = world.versions._old
+
+    def promoted(*arguments: Any) -> list[int]:
+        old = looked(*arguments)
+        for number in old:
+            world.journal.sync.promote(number)
+        return old
+
+    monkeypatch.setattr(world.versions, "_old", promoted)
+    for number in range(1, 4):
+        await tell(world, 10 * number, [COMPLAINTS[number]])
+        assert await world.learner.once()
+    assert await states(world) == [(0, None, "retired"), (1, 0, "live"), (2, 1, "retired"), (3, 2, "retired")]
+    assert (world.settings.checkpoints_path / "1" / "served").is_dir()
 
 
 async def test_a_step_is_dropped_when_the_user_goes_back_during_it(worlds: Worlds, tmp_path: Path) -> None:

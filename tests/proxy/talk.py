@@ -82,6 +82,11 @@ class Talk:
         await entry.done()
         return Asked(placement, entry, history, chain, [next(self._tokens)], arrived, tools)
 
+    async def place(self, *messages: Sent) -> TurnPlacement:
+        """The place of a main request, of which nothing is written."""
+        chain = await self.conversations.chains.chain_of(normalize_messages(list(messages)))
+        return await self.conversations.place(chain, "main", None)
+
     async def finish(
         self,
         asked: Asked,

@@ -37,7 +37,7 @@ from openclaw_rl.learner.judge.tool_results import next_state_verdict
 from openclaw_rl.shared.records import AGENT, NOT_UNDERSTOOD, Judgement, NextState, Turn, Vote
 from openclaw_rl.shared.text_reading import reads_text
 
-VERSION = "rules-v11"
+VERSION = "rules-v12"
 NOT_READ = f"{NOT_UNDERSTOOD}: the rules read English only; a model reads other languages (the setting judge)"
 LONGEST_HINT = 300
 _OPENING_SENTENCES = 6

@@ -34,7 +34,7 @@ _WORDS = (
     ),
     *("context is", "context will", "next role", "next agent", "user could", "user may", "if the user "),
     *("next speaker", "speak next", "respond next", "act next", "go next", "talk next", "standalone", "stand-alone"),
-    *("side question", "history above", "history so far", "preferences", "facts", "learnings"),
+    *("side question", "history above", "history so far", "preferences", "facts", "learnings", "messages above"),
 )
 """One of these is in every such request: a quick test before the patterns."""
 
@@ -45,6 +45,12 @@ _DECISIVE = any_of(
     r"\b(?:conversation|chat|message) history (?:above|so far)\b",
     r"\bcontext (?:checkpoint )?compaction\b",
     r"\bautomated summari[sz]ation request\b",
+    r"\b(?:reached|hit|exceeded|approaching|near(?:ing)?|at) (?:the |your |its |our )?context (?:window )?"
+    r"(?:limit|length|size)\b[^\n?]{0,10}\s[^\n?]{0,60}\b(?:summari[sz]e|summary|hand-?off|snapshot|checkpoint)\b",
+    r"\b(?:messages|history|turns|conversation) (?:above )?(?:is|are|will be|(?:is|are) going to be) (?:removed|dropped"
+    r"|cleared|deleted|discarded|truncated) from (?:the|your|our) context\b",
+    r"\bsummary (?:will|is going to) (?:replace|be used (?:instead|in place) of|stand in for) (?:the|this|our|your|all)"
+    r" (?:[\w-]+ )?(?:conversation|history|messages|context|transcript)\b",
     r"\bcontext (?:window )?(?:is|will be) (?:about to be |soon |nearly |almost )*(?:reset|cleared|full|truncated"
     r"|compacted|lost)\b"
     r"[^\n?]{0,10}\s[^\n?]{0,80}\b(?:write|summari[sz]e|save|store|note|record|list)\b",
@@ -109,8 +115,10 @@ _MARKS = any_of(
     r"\b(?:another|next|new|future|different|resuming|continuing|fresh) (?:[\w-]+ )?(?:language model|llm|ai|agent"
     r"|assistant|instance|session|model|context)\b|\bhand-?off\b|\bcontinu(?:e|ing) (?:the|this|our|your) "
     r"(?:work|task|conversation|development|session)\b|\b(?:for|to preserve|serve as)\b[^\n.]{0,40}\bcontext\b",
-    # about the size of the context
-    r"\bcontext (?:window|limit|length|budget|size|usage)\b|\btoken (?:limit|budget|count)\b|\bout of context\b",
+    # about what becomes of the context
+    r"\bbefore (?:it|they|(?:the|this|our) (?:conversation|history|context|chat|session))"
+    r" (?:is|are|gets?|will be) (?:compact|summari[sz]|truncat|clear|delet|condens|los)\w*"
+    r"|\bcontext (?:window|limit|length|budget|size|usage)\b|\btoken (?:limit|budget|count)\b|\bout of context\b",
     # in markup
     r"</?[a-z]+(?:[_-][a-z]+)*(?: [a-z]+=\"[^\"\n]*\")?>|\[archived context summary\]",
     # about the manner of the answer

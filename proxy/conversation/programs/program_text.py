@@ -86,8 +86,9 @@ _RESULT = _beginning(
     # what agents get back that write their calls as text
     r"(?:call id: \S+\s+)?observations?\b[^\n:]{0,40}:",
     r"\[[\w. -]{1,60}(?: for '[^'\n]{0,200}')?\] result:",
-    r"(?:\[|<)?(?:tool|function)[ _-](?:result|results|response|output|call result)s?\b[^\n]{0,80}(?:[:\]>]|$)",
-    r"(?:here (?:is|are) )?the (?:result|output)s? of (?:the |your )?(?:tool|function|command|code|call|last)\b",
+    r"(?:\[|<)?(?:tool|function)[ _-](?:result|results|response|output|call result)s?\b[^\n]{0,80}(?:[:\]>]|\n)",
+    r"(?:here (?:is|are) )?the (?:result|output)s? of (?:the |your )?(?:tool|function|command|code|call"
+    r"|last)\b[^\n]{0,80}[:\n]",
     r"(?:code )?execution (?:result|output|log)s?\b[^\n:]{0,20}:",
     r"exit ?code: ?-?\d+\b|exit status: ?\d+\b",
     # what a program ran for the person

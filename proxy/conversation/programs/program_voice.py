@@ -144,14 +144,14 @@ _SYSTEM = _begins(
     r"(?:system|automated|automatic)[ -](?:notification|notice|message|reminder|note|hint|alert|warning|event"
     r"|prompt|check|trigger"
     r"|update|instruction|run)\b[^\n]{0,60}[:.]",
-    r"system(?:hinweis|nachricht|meldung|benachrichtigung)\b|(?:aviso|mensaje|notificación|mensagem) (?:del"
-    r"|do) sistema\b",
-    r"(?:message|avis|notification) (?:du )?système\b|системное (?:сообщение|уведомление)"
-    r"|システム(?:メッセージ|通知)|시스템"
-    r" ?(?:메시지|알림)|系统(?:提示|消息|通知)",
-    r"(?:自动|系统)(?:提醒|提示|消息|通知)|[\[(]?(?:recordatorio|aviso|rappel|lembrete|promemoria) (?:del|du|do"
-    r"|di) syst?[eè]?m[ae]\b"
-    r"|[\[(]?(?:recordatorio|aviso) del sistema\b|(?:note|message|reminder|notice) from the system\b",
+    # a label: people speak of such messages, too
+    r"(?:system(?:hinweis|nachricht|meldung|benachrichtigung)|(?:message|avis|notification) (?:du )?système"
+    r"|(?:aviso|mensaje|notificación|mensagem|recordatorio|rappel|lembrete|promemoria) (?:del|du|do|di)"
+    r" s[yi]st[eè]?m[ae]"
+    r"|системное (?:сообщение|уведомление)|システム(?:メッセージ|通知)|시스템 ?(?:메시지|알림)"
+    r"|(?:自动|系统)(?:提醒|提示|消息|通知))[^\n?？,，]{0,20}[:：\])】]",
+    r"(?:note|message|reminder|notice) from the system\b",
+    r"[\[(](?:recordatorio|aviso|rappel|lembrete|promemoria) (?:del|du|do|di) s[yi]st[eè]?m[ae]\b",
     r"this is an automat(?:ed|ic) (?:message|reminder|check|prompt|notification|trigger)\b",
     r"(?:this is )?(?:a |an |the )?(?:scheduled|recurring|periodic|cron) (?:run|task|job|execution|trigger|check"
     r"|message|prompt)\b",
@@ -161,13 +161,17 @@ _ASKS = re.compile(r"\?|\b(?:i|i['’]m|i['’]ve|my|me|we|our|please help)\b", 
 """A person's own voice."""
 
 _FIRST = re.compile(r"\b(?:i|i['’]m|my|me|we|our)\b", re.IGNORECASE)
-_PERSONS = re.compile(r"\?|\b(?:i|i['’]m|my|me|thanks|thank you|our|danke|merci|gracias)\b", re.IGNORECASE)
+_PERSONS = re.compile(
+    r"\?|\b(?:i|i['’]m|my|me|thanks|thank you|our|danke|merci|gracias|because you|you (?:forgot|said|broke))\b",
+    re.IGNORECASE,
+)
 """The voice of a person in a single line."""
 
 _MACHINE = re.compile(
     r"(?i:`|\w_\w|</?[a-z][\w-]{0,40}/?>|\{[\"']|->|https?://|[a-z]-\d|\d ?/ ?\d|\b\d+ of \d+ steps"
     r"|\d{4}-\d\d|\d\d:\d\d|\w\w\(\S|\b\d+ ?(?:%|s\b|ms\b)|\w\.[a-z]{1,4}\b|\A[\[(<]{1,2}system\b"
-    r"|\Asystem (?:message|notice)\b|\A\[[a-z_]{1,40}\] \d)|[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
+    r"|\Asystem (?:message|notice)\b|\A[Ss]ystem[a-z]{4,16}:|\A\[[a-z_]{1,40}\] \d)"
+    r"|[\u0400-\u04ff\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
 )
 """Signs of a machine in a line: names of code, files, marks, ids, times, counts; a script that `_AGENTS` has not."""
 _AGENTS = any_of(

@@ -19,6 +19,11 @@ Purpose = Literal["subagent", "compaction", "title", "memory", "utility"]
 
 _NO = frozenset(["", "0", "false", "no", "off", "none", "null", "undefined", "main", "root", "primary", "user", "-"])
 """Values that mean: none."""
+_TOP = frozenset(["main", "primary"])
+_PARENT = re.compile(r"(?:^|-)parent-?agent(?:-?(?:id|key))?$")
+"""The name of one whose parent is the main agent."""
+_FLAG = r"\A(?:1|true|yes|on)\Z"
+_SUBAGENT = r"\bsub[-_ ]?agent\b"
 _PURPOSE = (
     r"(?:interaction|turn|request|call|task|thread|session|message|agent|run|query|invocation|operation|generation|prompt"
     r"|trace|span|node|step|job|stage|workflow|chain|component)"
@@ -26,6 +31,8 @@ _PURPOSE = (
     r"|feature|activity|thread-source|source|task|kind|langgraph-node|call-site|node|step|stage|phase|component"
 )
 """Names whose value is a purpose."""
+_LABELLED = r"agent|caller|turn|invocation|(?:request|call|turn)-(?:tag|label)"
+"""Names whose value may be one."""
 _TRACED = re.compile(r"(?:^|-)parent-?(?:task|run)(?:-?(?:id|key))?$")
 """Names that tracers write into the metadata of every call."""
 _LABEL = re.compile(r"[\w:/.@-]{1,60}(?:[ ][\w:/.@-]{1,40}){0,2}")
@@ -39,7 +46,7 @@ _ABOUT = re.compile(
 _TAG = re.compile(
     r"(?:(?:purpose|task|type|kind|feature|operation|task-?name)[:=/])?(?:auto-?)?"
     r"(?:(?:chat|conversation|session|thread|context|history)[-:/ ])?"
-    r"(?:title|compaction|compact|summary|summari[sz](?:e|er|ation)|condens(?:e|er|ation)|memory|sub-?agent|utility|heartbeat"
+    r"(?:title|compaction|compact|summary|summari[sz](?:e|er|ation)|condens(?:e|er|ation)|memory|sub-?agent(?:[:/][\w-]+)?|utility|heartbeat"
     r"|follow-?ups?|suggestions?|background)(?:[-:/ ](?:generation|generator|extraction|update|task|call|request))?",
     re.IGNORECASE,
 )
@@ -54,8 +61,19 @@ _TABLE = (
     # the name says it, whatever the value
     _row("subagent", r"(?:is-?)?(?:sub-?agent|child-agent)(?:-(?:id|name|type|kind|label|depth))?", r"."),
     _row("subagent", r"parent-?(?:session|agent|thread|task|run|conversation)(?:-?(?:id|key))?", r"."),
+    _row("subagent", r"(?:session|agent|thread)-parent(?:-id)?|(?:spawned|delegated)-by|(?:is-?)?delegated", r"."),
+    # the name says it of a value that is a flag, or a number
+    _row("subagent", r"(?:agent|spawn|delegation)-depth", r"\A[1-9]\d*\Z"),
+    _row("compaction", r"(?:auto|context|history|conversation|is)-?(?:compact\w*|summary|summari[sz]\w+)", _FLAG),
+    _row("compaction", r"compaction(?:-(?:request|call|turn))?", _FLAG),
+    _row("title", r"is-?title|(?:title|thread-title)-(?:generation|request|call)|session-naming", _FLAG),
+    _row("utility", r"(?:is-?)?(?:heartbeat|cron|utility|background)(?:-(?:request|call|turn|task|job))?", _FLAG),
+    # the value says it, where the name asks for an agent, or for a label, and the value is nothing else
+    _row("subagent", r"agent|caller|type|mode|origin|role", rf"\A\W*(?:[\w-]+[:/])?{_SUBAGENT}(?:[:/][\w-]+)?\W*\Z"),
+    _row("compaction", _LABELLED, r"\A(?:auto-?)?(?:compaction|compacter|compactor|summari[sz](?:er|ation))\Z"),
+    _row("title", _LABELLED, r"\A(?:title|titler|titling|title-generat\w+)\Z"),
     # the value says it, where the name asks for a purpose
-    _row("subagent", _PURPOSE, r"\bsub[-_ ]?agents?\b|\bsub[-_ ]?task\b|\bchild[-_ ]agent\b|\bdelegat(?:e|ed|ion)\b"),
+    _row("subagent", _PURPOSE, rf"{_SUBAGENT}|\bsub[-_ ]?task\b|\bchild[-_ ]agent\b|\bdelegat(?:e|ed|ion)\b"),
     _row("compaction", _PURPOSE, r"\b(?:auto-?)?(?:compact\w*|summar\w+|condens\w+|compress\w*)\b"),
     _row("title", _PURPOSE, r"\b(?:title\w*|titling|naming|session-name|slug|headline)\b"),
     _row("memory", _PURPOSE, r"\b(?:memory|memories|memor[iy][sz]\w*|dream\w*|recall)\b"),
@@ -100,7 +118,7 @@ def _is_identity(name: str) -> bool:
 
 
 def _of(name: str, value: str) -> Iterator[Purpose]:
-    if value.strip().lower() in _NO:
+    if value.strip().lower() in (_NO - _TOP if _PARENT.search(name) else _NO):
         return
     words = _HUMPS.sub("-", value).replace("_", "-")
     for purpose, name_pattern, value_pattern in _TABLE:

@@ -78,6 +78,8 @@ def test_every_client_is_connected_and_put_back(
 def test_every_recipe_is_printed(connect: Callable[..., str], service: Proxy, name: str) -> None:
     recipe = connect(name)
     assert service.url in recipe and service.key in recipe
+    with pytest.raises(ConfigError, match="by hand"):
+        connect(name, "--undo")
 
 
 def test_nothing_is_written_unasked(connect: Callable[..., str], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.commands.status import accounting_lines, show, traffic_lines
+from openclaw_rl.cli.commands.status import accounting_lines, show, traffic_lines, unrecorded_lines
 from openclaw_rl.shared.journal.accounting import PLACES
 
 FREE = {"places": 4, "active": 1, "waiting": 0, "refused": 0}
@@ -23,6 +23,13 @@ def answer(**changes: Any) -> dict[str, Any]:
 
 def test_an_ordinary_service_has_none() -> None:
     assert traffic_lines(answer()) == []
+
+
+def test_answers_that_are_not_recorded_are_reported() -> None:
+    assert unrecorded_lines({"turns": 0, "reason": ""}) == unrecorded_lines({}) == []
+    assert unrecorded_lines({"turns": 3, "reason": ""}) == [("not recorded", "3 answers since the proxy started")]
+    (line,) = unrecorded_lines({"turns": 0, "reason": "disk full"})
+    assert line[1].endswith("; now: disk full")
 
 
 def test_capture_off_is_reported() -> None:

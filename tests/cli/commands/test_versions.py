@@ -106,3 +106,19 @@ def test_rollback_says_what_only_the_line_that_is_left_has_learned_from_and_rele
     assert "1 turns that only other versions have learned from" in run(learned, "rollback", "0")
     assert "1 samples wait for a step again." in run(learned, "rollback", "0", "--release")
     assert journal.accounting()["ready"] == 1
+
+
+def test_promote_and_pin_and_what_is_refused_meanwhile(
+    learned: Proxy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--url", learned.url, "--key", learned.key]
+    learned.journal().set_version_state(1, "live")
+    assert "version 0 is live instead of version 1" in run(learned, "promote", "0")
+    assert "Version 0 stays live" in run(learned, "pin")
+    assert "version 0 is pinned" in run(learned, "status")
+    code, message = fails(monkeypatch, capsys, "resume", *where)
+    assert code == 1 and "openclaw-rl pin --off" in message
+    code, message = fails(monkeypatch, capsys, "pin", "1", "--off", *where)
+    assert code == 2 and "takes no version" in message
+    assert "version 0 is pinned no more; training: running" in run(learned, "pin", "--off")
+    assert "no version is pinned" in run(learned, "pin", "--off")

@@ -243,7 +243,7 @@ async def test_the_rule_judge_can_have_a_scripted_hint_model(model: ScriptedMode
     asking = judge(judge="rules", hint_model=f"openai/hints@{model.url}")
     judgement = await asking.judge(ASKED, COMPLAINT)
     assert (judgement.score, judgement.hint, judgement.judge) == (-1.0, "Use no bold type.", "rules")
-    assert judgement.prompt_version == "rules-v11+hint-v2"
+    assert judgement.prompt_version == "rules-v12+hint-v2"
 
 
 @pytest.mark.parametrize(

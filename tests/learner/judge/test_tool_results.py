@@ -299,3 +299,67 @@ def test_one_success_of_parallel_calls_is_enough() -> None:
     assert next_state_verdict(made, state) == "worked"
     none = NextState(turn_id=made.turn_id, role="tool", text="No hits.\n\n[]", results=results)
     assert next_state_verdict(made, none) == "open"
+
+
+def shell(command: str) -> dict[str, object]:
+    return {"name": "bash", "arguments": {"command": command}}
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("python fit.py", "Mean squared error: 0.12"),
+        ("python train.py", "epoch 1 error: 0.5\nepoch 2 error: 3e-4"),
+        ("./check", "failed: 0"),
+        ("./check", "FAILED: 0  PASSED: 3"),
+        ("./check", "Failed tests: 0"),
+        ("./lint", "no errors found"),
+        ("npx mocha", "  refuses what failed\n    ok when it throws an error\n\n  2 passing (5ms)"),
+        ("cargo test", "test fails_on_error ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored"),
+        ("ansible-playbook a.yml", "PLAY RECAP\nhost : ok=3 changed=0 unreachable=0 failed=0"),
+        ("grep -c error app.log", "12 app.log"),
+    ],
+)
+def test_measures_and_counts_of_nothing_are_no_failure(command: str, text: str) -> None:
+    assert tool_verdict(text, shell(command)) == "worked"
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("npx mocha", "  2 passing (5ms)\n  1 failing"),
+        ("cargo test", "test result: FAILED. 1 passed; 1 failed; 0 ignored"),
+        ("ansible-playbook a.yml", "PLAY RECAP\nhost : ok=3 changed=0 unreachable=0 failed=1"),
+        ("mvn package", "[INFO] BUILD FAILURE"),
+        ("./deploy", "Error: None of the hosts answered"),
+        ("./deploy", "Server error: 500"),
+        ("./deploy", "Tool execution failed: None"),
+        ("./deploy", "Error: undefined"),
+        ("./deploy", "Upload failed: 0 of 3 files"),
+        ("psql -c x", "psql: error: connection to server failed"),
+        ("gcc a.c", "gcc: fatal error: no input files"),
+        ("docker stop x", "Error response from daemon: No such container: x"),
+        ("kubectl apply -f a", 'Error from server (NotFound): pods "x" not found'),
+        ("git log", "fatal: not a git repository (or any of the parent directories): .git"),
+    ],
+)
+def test_programs_say_in_their_own_ways_that_they_failed(command: str, text: str) -> None:
+    assert tool_verdict(text, shell(command)) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("read_file", {"path": "app.log"}, "error: disk full\nerror: no space"),
+        ("web_search", {"query": "poor countries"}, "Failed states of the world: an essay"),
+        ("lookup", {"q": "Foo"}, "error: the album by them was released 1999"),
+    ],
+)
+def test_words_of_a_failure_in_what_was_read_tell_nothing(name: str, arguments: dict[str, str], text: str) -> None:
+    assert tool_verdict(text, {"name": name, "arguments": arguments}) == "open"
+
+
+def test_an_agent_that_found_nothing_wrong_did_not_fail() -> None:
+    call = {"name": "task", "arguments": {"prompt": "review"}}
+    assert tool_verdict("I could not find anything wrong with the code.", call) == "worked"
+    assert tool_verdict("I could not find any file of that name.", call) == "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,28 @@ async def test_most_of_an_answer_is_enough_after_its_request(talk: Talk) -> None
     assert parent(after) == first.turn_id
     little = await talk.ask(says("hi"), said(LONG[:60]), says("more"))
     assert parent(little) is None
+
+
+REMARK = 'Here it is, as you asked:\n* the fern wants \u2014 "water"\n* a < b && it\'s größer than the tall ivy'
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(f"[gardener]: {REMARK}", id="a name before it"),
+        pytest.param(f"```\n{REMARK}\n```\n\n-- sent by a bot", id="within something else"),
+        pytest.param(REMARK.partition("\n")[2], id="without its first line"),
+        pytest.param(REMARK.replace("* ", "- ").replace('"', "\u201c").replace("'", "\u2019"), id="other marks"),
+        pytest.param(REMARK.replace("&", "&amp;").replace("<", "&lt;"), id="escaped"),
+        pytest.param(unicodedata.normalize("NFD", REMARK).replace(" ", "\u00a0"), id="other characters"),
+    ],
+)
+async def test_an_answer_is_found_by_its_letters_after_its_request(talk: Talk, shown: str) -> None:
+    first = await talk.ask(says("hi"), answer=REMARK)
+    after = await talk.ask(says("hi"), said(shown), says("more"))
+    assert (parent(after), after.parent_reason) == (first.turn_id, changed_answers.BY_REQUEST)
+    elsewhere = await talk.ask(says("hello"), said(shown), says("more"))
+    assert parent(elsewhere) is None
 
 
 async def test_a_short_beginning_proves_nothing(talk: Talk) -> None:
@@ -272,6 +295,11 @@ SUMMARY = "They asked about ferns. The tall fern is dry, and the ivy is not. Nex
         pytest.param(SUMMARY, [{"role": "system", "content": f"Summary of the conversation: {SUMMARY}"}], id="system"),
         pytest.param(
             SUMMARY,
+            [{"role": "system", "content": f"You help with plants. Be brief.\n\n## Conversation summary\n{SUMMARY}"}],
+            id="a section of the system text",
+        ),
+        pytest.param(
+            SUMMARY,
             [said(SUMMARY), {"role": "system", "content": "Chat history compacted successfully."}],
             id="as our answer, before a note",
         ),
@@ -315,6 +343,13 @@ async def test_a_summary_that_was_not_made_here_says_so(talk: Talk) -> None:
     after = await talk.ask(says(CODEX + SUMMARY), says("go on"), headers=NAMED)
     assert (parent(after), after.parent_reason) == (None, parents.COMPACTED)
     assert await talk.next_state(first) is None
+
+
+async def test_a_system_text_may_speak_of_summaries(talk: Talk) -> None:
+    await talk.ask(says("hi"), answer="hello")
+    rules = {"role": "system", "content": "You write minutes.\n\nSummary: three lines at the end of every answer."}
+    asked = await talk.ask(rules, says("hi"))
+    assert asked.parent_reason == parents.BEGINS
 
 
 async def test_a_person_may_open_with_a_summary(talk: Talk) -> None:

@@ -16,6 +16,7 @@ from tests.fixtures.clients import (
     TERMINUS_TASK,
     says,
 )
+from tests.fixtures.openclaw import call
 
 
 def after_first_answer(*messages: dict[str, object]) -> NextWords:
@@ -88,3 +89,71 @@ def test_the_output_before_such_words_tells_two_histories_apart() -> None:
     continued = Chain(messages("5")[2:], Chain(messages("5")[:2]))
     assert continued.request_key == Chain(messages("5")).request_key
     assert continued.after(1).text == "And the pears?"
+
+
+SAID = "I have changed both files, and it builds again now."
+PASTED = [
+    "Build failed:\nsrc/a.c:3: error: x undeclared",
+    "3 tests failed:\n- test_a\n- test_b",
+    "The command `make` failed with error 2",
+    "Observation: the button is still green, not blue.",
+    "The result of the function is wrong, it should be 12",
+    "File 'a.txt' was not created. Try again.",
+    "Traceback (most recent call last):\n  File \"a.py\", line 3\nKeyError: 'x'\n\nfix this and run again",
+]
+
+
+@pytest.mark.parametrize("pasted", PASTED)
+def test_a_result_that_no_call_can_have_had_is_a_persons(pasted: str) -> None:
+    words = after_first_answer(says("user", "Rename it."), says("assistant", SAID), says("user", pasted))
+    assert (words.role, words.persons) == ("user", (pasted,))
+
+
+def test_a_block_of_code_is_no_call_next_to_calls_that_are_no_text() -> None:
+    asked = [
+        says("user", "Rename it."),
+        {"role": "assistant", "tool_calls": [call("read", "{}", "call_1")], "content": None},
+        {"role": "tool", "content": "x", "tool_call_id": "call_1"},
+    ]
+    coded = says("assistant", f"{SAID}\n```python\nx = 1\n```")
+    chain = Chain(normalize_chat({"messages": [*asked, coded, says("user", PASTED[0])]}).messages)
+    assert chain.after(3).role == "user"
+    assert after_first_answer(says("user", "Rename it."), coded, says("user", PASTED[0])).role == "environment"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I look at the files.\n<code>\nls()\n</code>",
+        "I look at the files.\nAction: ls",
+        'I look at the files.\n{"command": "ls"}',
+        "I look at the files.\nls(path='a')",
+        "ls -la",
+        "Look.",
+    ],
+)
+def test_an_answer_that_may_call_something_has_a_result(answer: str) -> None:
+    words = after_first_answer(says("user", "Go."), says("assistant", answer), says("user", "Observation: a.py"))
+    assert words.role == "environment"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "Your answer could not be parsed: no tool call found. Try again with a valid tool call.",
+        "Output validation failed: 1 validation error for Answer\nname\n  Field required",
+        "I ran this command:\n\nls\n\nAnd got this output:\n\na.py",
+        "New Terminal Output:\n\nroot@box:/app#",
+    ],
+)
+def test_a_report_about_the_answer_needs_no_call(report: str) -> None:
+    words = after_first_answer(says("user", "Go."), says("assistant", SAID), says("user", report))
+    assert words.role == "environment"
+
+
+def test_a_program_labels_its_results_alike() -> None:
+    moves = ["I will open the fridge and look into it.", "Now I take the milk out of the fridge."]
+    heard = [says("user", "Fetch the milk."), says("assistant", moves[0]), says("user", "Observation: It is open.")]
+    heard += [says("assistant", moves[1]), says("user", "Observation: You have the milk.")]
+    chain = Chain(normalize_chat({"messages": heard}).messages)
+    assert chain.after(3).role == "environment"

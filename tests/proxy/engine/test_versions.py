@@ -66,7 +66,14 @@ def test_an_older_version_serves_at_once_and_the_journal_says_so(learned: Proxy)
     assert serving(learned) == "version-4"
     with learned.client() as client:
         answer = client.post("/rl/versions/1/promote").json()
-        assert answer == {"live": 1, "before": 4, "engine": "serves it", "released": 0, "rolled_back": 0}
+        assert answer == {
+            "live": 1,
+            "before": 4,
+            "pinned": None,
+            "engine": "serves it",
+            "released": 0,
+            "rolled_back": 0,
+        }
         assert serving(learned) == "version-1"
         states = {row["number"]: row["state"] for row in client.get("/rl/versions").json()["versions"]}
         assert states == {0: "retired", 1: "live", 2: "rejected", 3: "retired", 4: "retired"}
@@ -75,7 +82,7 @@ def test_an_older_version_serves_at_once_and_the_journal_says_so(learned: Proxy)
         assert client.post("/v1/rl/versions/4/promote").json()["live"] == 4
         assert serving(learned) == "version-4"
         again = client.post("/rl/versions/4/promote").json()
-        assert again == {"live": 4, "before": 4, "engine": "serves it", "released": 0, "rolled_back": 0}
+        assert again == {"live": 4, "before": 4, "pinned": None, "engine": "serves it", "released": 0, "rolled_back": 0}
 
 
 def test_only_available_versions_are_listed_answer_and_can_be_promoted(learned: Proxy) -> None:

@@ -204,6 +204,7 @@ def test_turns_of_an_older_version_have_no_checksum_and_are_read(tmp_path: Path)
         file.execute("DROP TABLE work")
         file.execute("ALTER TABLE sessions DROP COLUMN owner")
         file.execute("ALTER TABLE versions DROP COLUMN checksum")
+        file.execute("ALTER TABLE versions DROP COLUMN removed")
         file.execute("PRAGMA user_version = 8")
     with closing(Journal(path)) as journal:
         found = journal.turn(turn.turn_id)

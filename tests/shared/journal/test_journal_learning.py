@@ -168,6 +168,24 @@ def test_the_samples_of_a_rejected_version_are_quarantined_with_the_reason(journ
     assert row is not None and row.trained == 0
 
 
+@pytest.mark.parametrize("at_commit", [True, False])
+def test_a_word_that_came_during_a_rejected_step_waits_still(journal: Journal, at_commit: bool) -> None:
+    (sample,) = ready(journal)
+    if not at_commit:
+        journal.commit_version(version(1, [sample]))
+    turn = journal.turn(sample.turn_id or "")
+    assert turn is not None
+    journal.add_feedback(thumb(turn, 0.5))
+    word = sample_of(turn, reward=0.5, explicit=True)
+    journal.add_sample(word, correction=True)
+    if at_commit:
+        journal.commit_version(version(1, [sample], state="rejected", guard={"reason": "KL"}))
+    else:
+        journal.set_version_state(1, "rejected", {"reason": "KL"})
+    assert [one.sample_id for one in journal.ready_samples(5)] == [word.sample_id]
+    assert journal.status()["quarantined"] == {}
+
+
 def test_a_second_judgement_replaces_the_sample_that_waits(journal: Journal) -> None:
     turn = make_turn()
     journal.record_turn(turn)

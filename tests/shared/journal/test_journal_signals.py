@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
-from openclaw_rl.shared.records import Feedback, NextState, Outcome, Quarantine, Timings, Turn
+from openclaw_rl.shared.records import Feedback, NextState, Outcome, Quarantine, Timings, Turn, now
 from tests.shared.journal_records import judged, make_turn, same_turn, sample_of, thumb, user_reply
 
 
@@ -85,6 +85,16 @@ def test_feedback_that_came_while_the_judge_was_at_work_is_not_lost(journal: Jou
     journal.add_judgement(judged(turn))
     journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason="no vote succeeded"))
     assert waiting(journal) == [turn.turn_id]
+
+
+def test_a_word_that_was_said_earlier_and_came_late_is_judged_once(journal: Journal) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+    last = Feedback(turn_id=turn.turn_id, session_id="ses", score=-1.0, time=2000.0)
+    journal.add_feedback(last)
+    journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=1.0, time=1000.0))
+    journal.add_judgement(judged(turn, feedback=last))
+    assert waiting(journal) == []
 
 
 def test_the_same_feedback_sent_twice_counts_once(journal: Journal) -> None:
@@ -405,3 +415,17 @@ def test_sessions_tell_what_became_of_their_turns(journal: Journal) -> None:
     assert [session.session_id for session in journal.sessions(limit=10)] == ["newer", "ses"]
     assert [session.session_id for session in journal.sessions(limit=1, offset=1)] == ["ses"]
     assert journal.sessions()[1].turns == ()
+
+
+def test_a_clock_that_is_set_back_lets_no_older_word_win(journal: Journal) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+
+    def says(text: str, time: float) -> None:
+        journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=None, text=text, time=time))
+
+    says("while the clock was an hour ahead", now() + 3600)
+    says("after it was set", now())
+    says("said long ago, and delivered late", now() - 3600)
+    said = [one.text for one in journal.feedback_for(turn.turn_id)]
+    assert said == ["said long ago, and delivered late", "while the clock was an hour ahead", "after it was set"]

@@ -390,7 +390,7 @@ async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:
     asked = turn(1, answer="**12**")
     judgement = await RuleJudge().judge(asked, NextState(turn_id=asked.turn_id, role="user", text="no bold please"))
     assert (judgement.turn_id, judgement.score, judgement.hint) == (asked.turn_id, -1.0, "no bold please.")
-    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v11")
+    assert (judgement.judge, judgement.prompt_version) == ("rules", "rules-v12")
     assert judgement.votes[0].score == -1.0 and judgement.reason
 
 

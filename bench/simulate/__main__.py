@@ -1,0 +1,112 @@
+"""Run the whole service in one process on a virtual clock, under seeded faults, and check it against its promises.
+
+    python -m bench.simulate --seeds 10000 --json
+    python -m bench.simulate --seed 17        one seed, with its trace: the same at every run
+    python -m bench.simulate --mutants        and the seeds that each of eight mutants takes until it is found
+
+Proxy, judge, learner, versions and journal are the product's; engine and trainer follow a script. Threads are
+callbacks, time is virtual, files are on a RAM disk where there is one. A seed gives settings, order of callbacks,
+events and faults (`bench.simulate.events.FAULTS`). Then the faults stop, and within 60 virtual seconds no turn may wait
+for a judge, a version must come of new reactions, and the engine must serve the journal's live version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.mutants import MUTANTS, applied
+from bench.program import log, parser, report, run
+from bench.simulate.events import SimulationResult, simulate
+from bench.simulate.world import prompter
+
+COLUMNS = ("seeds", "events", "violations", "no_progress", "first_bad_seed")
+_MEMORY = Path("/dev/shm")
+_HASHES = "PYTHONHASHSEED"
+MOST_FOR_A_MUTANT = 200
+"""Seeds in which a mutant must be found."""
+
+
+def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
+    """Run seeds one after the other, each in a folder of its own."""
+    prompter()
+    gc.collect()
+    gc.freeze()
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None, prefix="simulate") as top:
+        for seed in seeds:
+            with tempfile.TemporaryDirectory(dir=top, prefix="seed") as folder:
+                yield simulate(seed, Path(folder), events=events)
+
+
+def found_after(mutant: str, options: argparse.Namespace) -> int | None:
+    """The number of seeds until a mutant is found; `None` if it is not."""
+    with applied(mutant):
+        for number, outcome in enumerate(outcomes(range(MOST_FOR_A_MUTANT), options.events), 1):
+            if outcome.bad:
+                log.print(f"{mutant}: {(outcome.violations + outcome.no_progress)[0]}")
+                return number
+    log.print(f"{mutant}: not found in {MOST_FOR_A_MUTANT} seeds")
+    return None
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Run the seeds; returns 1 if one was bad, or a mutant was not found."""
+    if options.seed is not None:
+        (outcome,) = outcomes([options.seed], options.events)
+        log.print("\n".join(outcome.trace), markup=False, highlight=False)
+        _describe(outcome)
+        log.print(f"trace {outcome.digest}")
+        return int(outcome.bad)
+    began = time.perf_counter()
+    result: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"first_bad_seed": None}
+    for outcome in outcomes(range(options.first, options.first + options.seeds), options.events):
+        result["seeds"] += 1
+        result["events"] += outcome.events
+        result["violations"] += bool(outcome.violations)
+        result["no_progress"] += bool(outcome.no_progress)
+        if outcome.bad:
+            _describe(outcome)
+            first = result["first_bad_seed"]
+            result["first_bad_seed"] = outcome.seed if first is None else first
+    if options.mutants:
+        result |= {"mutants": {name: found_after(name, options) for name in MUTANTS}}
+    seconds = time.perf_counter() - began
+    rows = [[str(result[name]) for name in COLUMNS]]
+    rows += [["mutant", name, "", "", str(seeds or "not found")] for name, seeds in result.get("mutants", {}).items()]
+    report(options, f"{seconds:.0f} s in all", COLUMNS, rows, result)
+    missed = None in result.get("mutants", {}).values()
+    return int(missed or result["first_bad_seed"] is not None)
+
+
+def _describe(outcome: SimulationResult) -> None:
+    """Say what was wrong with a seed."""
+    for text in outcome.violations:
+        log.print(f"seed {outcome.seed}: {text}", markup=False)
+    for text in outcome.no_progress:
+        log.print(f"seed {outcome.seed}: no progress: {text}", markup=False)
+
+
+def main() -> int:
+    if os.environ.get(_HASHES) != "0":  # else sets of strings have another order in every run
+        os.environ[_HASHES] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "bench.simulate", *sys.argv[1:]])
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=1000, help="number of simulations")
+    options.add_argument("--first", type=int, default=0, help="the first seed")
+    options.add_argument("--seed", type=int, help="run this one alone and print its trace")
+    options.add_argument("--events", type=int, default=200, help="events and faults of a simulation")
+    options.add_argument(
+        "--mutants", action="store_true", help="then put each mutant into the product, and look for it"
+    )
+    return run(options, measure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

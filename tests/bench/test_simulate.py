@@ -1,0 +1,27 @@
+"""The simulator replays a seed exactly, finds nothing in the product in a few seeds, and finds a mutant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.mutants import applied
+from bench.simulate.events import SimulationResult, simulate
+
+EVENTS = 40
+
+
+def outcome(folder: Path, seed: int) -> SimulationResult:
+    folder.mkdir()
+    return simulate(seed, folder, events=EVENTS)
+
+
+def test_a_seed_gives_the_same_trace_again(tmp_path: Path) -> None:
+    first, other, again = (outcome(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2), ("c", 1)))
+    assert first.trace == again.trace != other.trace
+    assert first.events == EVENTS
+    assert not (first.bad or other.bad), first.violations + other.violations + first.no_progress + other.no_progress
+
+
+def test_a_mutant_is_found(tmp_path: Path) -> None:
+    with applied("judgement before sample"):
+        assert any(outcome(tmp_path / str(seed), seed).bad for seed in range(30))
