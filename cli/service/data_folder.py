@@ -28,6 +28,16 @@ SHIPPED = "the shipped policy"
 _EDGE_BYTES = 1 << 16
 
 
+def keep_private(folder: Path) -> None:
+    """Make a folder that its owner alone may enter, or narrow one that is there: what people said is in logs and
+    weights. The data folder around it may be one that its owner shares, so it is left as it is. Raises `OSError`.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid == os.getuid() and status.st_mode & 0o077:
+        folder.chmod(0o700)
+
+
 def stored_key(data: Path, name: str = KEY) -> str:
     """A key in the data folder, made at the first call; readable by its owner only."""
     path = data / name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from openclaw_rl.cli.service.child import Child
 from openclaw_rl.shared.process import process_state
@@ -14,8 +14,10 @@ LOOK_SECONDS = 5.0
 MISSED = 6
 """Questions in a row without an answer, after which a process hangs."""
 
-MISSED_BY_LEARNER = 24
-"""The same for the learner, whose answer is its heartbeat: it computes for long, and no chat waits for it."""
+MISSED_BY_SLOW = 24
+"""The same for the learner, whose answer is its heartbeat, and for the controller of an SGLang: they may be busy for
+long, no chat waits for them, and what they do takes minutes to begin again.
+"""
 
 _HELD = ("D", "t")
 """States of a process that waits for the disk, which no signal ends, or that a debugger has stopped."""
@@ -25,10 +27,15 @@ Answers = Callable[[], Awaitable[bool | None]]
 
 
 class Liveness:
-    """Asks all processes. One that has not answered since its start may still be loading, and is left alone."""
+    """Asks all processes. One that has not answered since its start may still be loading, and is left alone. Those of
+    `slow` have more time.
+    """
 
-    def __init__(self, children: Mapping[str, Child], answers: Mapping[str, Answers]) -> None:
+    def __init__(
+        self, children: Mapping[str, Child], answers: Mapping[str, Answers], slow: Collection[str] = ()
+    ) -> None:
         self._answers = answers
+        self._slow = slow
         self._children = children
         self._missed: dict[str, tuple[float, int | None]] = {}
 
@@ -48,7 +55,7 @@ class Liveness:
                 missed = 0
             elif answer is False and missed is not None and child.pid and process_state(child.pid) not in _HELD:
                 missed += 1
-            if missed is not None and missed >= (MISSED_BY_LEARNER if role == "learner" else MISSED):
+            if missed is not None and missed >= (MISSED_BY_SLOW if role in self._slow else MISSED):
                 child.kill(f"it left {missed} questions in a row unanswered")
                 killed.append(role)
                 missed = None

@@ -33,6 +33,7 @@ from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.process import LISTENERS_VARIABLE, FolderLock, hold_port, is_loopback, listen
 from openclaw_rl.shared.settings.settings import Settings, to_environment
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE
+from openclaw_rl.trainer_local.sglang.owner_client import card_path, owner_url
 
 _CHAT = frozenset({"engine", "proxy"})
 _TURNS = ("engine", "judge", "hint", "teacher", "learner", "proxy")
@@ -96,6 +97,8 @@ class Supervisor:
         data = settings.serve.data.resolve()
         try:
             data.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name in ("logs", "run", "checkpoints"):
+                data_folder.keep_private(data / name)
             self._locks = [FolderLock(data, role) for role in plan.roles]
             self.made_key = not settings.serve.api_key and not (data / data_folder.KEY).exists()
             key = settings.serve.api_key or data_folder.stored_key(data)
@@ -307,7 +310,9 @@ class Supervisor:
         if child.pid is None:
             return False
         if role == "learner":
-            return await asyncio.to_thread(self._last_beat, role) >= child.started
+            with contextlib.suppress(JournalError):
+                return await asyncio.to_thread(self._last_beat, role) >= child.started
+            return False
         url = f"{self._urls[role]}/health" if role != "proxy" else f"{self.url}/healthz"
         if role == "proxy" and "engine" in self.roles:
             url = f"{self.url}/readyz"
@@ -325,20 +330,33 @@ class Supervisor:
     async def _watch(self) -> None:
         """End processes that hang."""
         async with _client(LOOK_SECONDS) as client:
-            liveness = Liveness({child.name: child for child in self.children}, self._questions(client))
+            children = {child.name: child for child in self.children}
+            liveness = Liveness(children, self._questions(client), {"learner", *self._sglang})
             async for _ in _ticks(LOOK_SECONDS):
                 await liveness.look()
 
     def _questions(self, client: httpx.AsyncClient) -> dict[str, Answers]:
-        """Questions that tell whether a process hangs. SGLang has its own watch, and takes minutes to compile."""
-        sglang = {server.role for server in self.placement.judges}
-        urls = {role: f"{self._urls[role]}/health" for role in self._engines if role not in sglang}
-        if backends.is_sglang(self.settings):
-            urls.pop("engine", None)
+        """Questions that tell whether a process hangs. SGLang, which takes minutes to compile, is watched by its
+        controller, and the controller is asked here.
+        """
+        urls = {role: f"{self._urls[role]}/health" for role in self._engines if role not in self._sglang}
         if "proxy" in self.roles:
             urls["proxy"] = f"{self.url}/healthz"
         answers: dict[str, Answers] = {role: partial(_replies, client, url) for role, url in urls.items()}
+        answers |= {role: partial(self._controller_replies, client, role) for role in self._sglang}
         return answers | ({"learner": self._learner_beats} if "learner" in self.roles else {})
+
+    async def _controller_replies(self, client: httpx.AsyncClient, role: str) -> bool | None:
+        """True if the controller of an SGLang answers; None before it says where it listens."""
+        card = card_path(self.settings.serve.data / "run", self._urls[role])
+        url = await asyncio.to_thread(owner_url, card)
+        return await _replies(client, without_secret(url)) if url else None
+
+    @property
+    def _sglang(self) -> set[str]:
+        """The engines that are SGLang."""
+        policy = {"engine"} if backends.is_sglang(self.settings) else set()
+        return (policy | {server.role for server in self.placement.judges}) & set(self._engines)
 
     async def _learner_beats(self) -> bool | None:
         """True if the learner has beaten since the last call and its start; None while the journal takes no heartbeat
@@ -371,10 +389,14 @@ class Supervisor:
         """Write the state of the processes into the journal, for `status`."""
         name = "supervisor" if len(self.roles) > 1 else f"supervisor-{self.roles[0]}"
         silent = False
-        with contextlib.closing(await asyncio.to_thread(Journal, self.settings.serve.journal_path)) as journal:
+        with contextlib.ExitStack() as opened:
+            journal: Journal | None = None
             async for _ in _ticks(HEARTBEAT_SECONDS):
                 status = {"processes": {child.name: child.state() for child in self.children}}
                 try:
+                    if journal is None:
+                        journal = await asyncio.to_thread(Journal, self.settings.serve.journal_path)
+                        opened.callback(journal.close)
                     await asyncio.to_thread(journal.heartbeat, name, os.getpid(), status)
                     self._written = time.monotonic()
                     silent = False

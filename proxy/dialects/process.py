@@ -29,7 +29,7 @@ from openclaw_rl.proxy.http.limits import ConcurrencyLimit
 from openclaw_rl.shared.child_process import end_child, start_child
 from openclaw_rl.shared.errors import Overloaded, RequestError
 from openclaw_rl.shared.extras import install_command
-from openclaw_rl.shared.process import PARENT_VARIABLE
+from openclaw_rl.shared.process import PARENT_VARIABLE, alive
 
 if TYPE_CHECKING:
     import httpx
@@ -42,6 +42,17 @@ START_SECONDS = 180.0
 STOP_SECONDS = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 NEEDED = ("litellm", "mcp")
+_FOLDERS = "openclaw-rl-adapter-"
+"""The beginning of the names of the folders; the proxy's process id follows."""
+
+
+def _remove_left_folders() -> None:
+    """Remove the folders of proxies that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*"):
+        pid = folder.name.removeprefix(_FOLDERS).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and not alive(int(pid)) and folder.stat().st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def missing_modules() -> list[str]:
@@ -131,7 +142,8 @@ class AdapterProcess:
                 code="not_installed",
             )
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="openclaw-rl-"))
+            await asyncio.to_thread(_remove_left_folders)
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDERS}{os.getpid()}-"))
         path = self._folder / f"{self.restarts}.sock"
         path.unlink(missing_ok=True)
         began = time.monotonic()

@@ -127,8 +127,9 @@ async def answer_unless_gone(receive: Receive, answer: Coroutine[Any, Any, None]
     finally:
         work.cancel()
         gone.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await work
+        await asyncio.wait((work,))  # to await the work itself would swallow a cancellation of this task
+    if not work.cancelled():
+        work.result()
 
 
 async def disconnected(receive: Receive) -> None:

@@ -38,7 +38,7 @@ from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.proxy.http.sse import ChunkWriter, error_event
 from openclaw_rl.proxy.http.stream import EventStream
 from openclaw_rl.proxy.service import ProxyService
-from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, RequestError
+from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, Overloaded, RequestError
 from openclaw_rl.shared.logs import set_log_ids
 from openclaw_rl.shared.messages.normalize import ANY_TOOL
 from openclaw_rl.shared.records import TurnStatus
@@ -49,6 +49,7 @@ TURNS_HEADER = "x-openclaw-rl-turns"
 UNRECORDED_HEADER = "x-openclaw-rl-unrecorded"
 UNRECORDED_COMMENT = b": this answer is not recorded\n\n"
 _LONGEST_CREDIT = 300
+_GOODBYE_SECONDS = 1.0
 
 
 class ChatRoute:
@@ -124,6 +125,10 @@ class ChatExchange:
             await self._fail(refusal)
         except OSError as error:
             log.info("the connection broke: %s", error)
+        except asyncio.CancelledError:
+            if not self.left:
+                await self._say_goodbye()
+            raise
         except Exception:
             status = 500
             log.exception("ERROR in the chat route; please report it")
@@ -327,6 +332,13 @@ class ChatExchange:
                 await self._stream.end(error_event(error))
             else:
                 await send_response(error_response(error, self._response_headers), self._send)
+
+    async def _say_goodbye(self) -> None:
+        """End an answer that the end of the service breaks off."""
+        message = "The service is stopping: send the request again."
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._fail(Overloaded(message, code="stopping", retry_after=_GOODBYE_SECONDS))
 
 
 class _AnswerChunks:

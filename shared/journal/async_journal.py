@@ -162,8 +162,9 @@ class AsyncJournal(Operations):
         def open_episode(connection: Connection) -> int:
             return sessions.open_episode(connection, session_id, policy, source, kind=kind)
 
-        with contextlib.suppress(JournalError):  # the write fails as well, and says so
-            known = self.sync._known_episode(session_id, kind)
+        with contextlib.suppress(JournalError):  # the write waits for a lock, or fails as well and says so
+            with self.sync.database.reading(waits=False) as reading:
+                known = sessions.known_episode(reading, session_id, kind)
             if known is not None:
                 return Opening(open_episode, known)
         opening = Opening(open_episode)

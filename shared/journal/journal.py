@@ -163,7 +163,6 @@ class Operations:
     status = Operation(status.status)
 
     _ready = Operation(learning.ready_samples)
-    _known_episode = Operation(episodes.known_episode)
 
 
 FORGET = Operation(forgetting.forget, writes=True)

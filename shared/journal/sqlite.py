@@ -81,15 +81,19 @@ class Database:
             connection.close()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A consistent view of the file."""
+    def reading(self, *, waits: bool = True) -> Iterator[Connection]:
+        """A consistent view of the file. With `waits` false a lock of another process is an error at once."""
         with self._errors("read"):
             connection = self._connect()
+            if not waits:
+                connection.execute("PRAGMA busy_timeout = 0")
             connection.execute("BEGIN")
             try:
                 yield connection
             finally:
                 _undo(connection)
+                if not waits:
+                    _wait_when_busy(connection)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -118,7 +122,7 @@ class Database:
                     raise
                 busy = True
             finally:
-                connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+                _wait_when_busy(connection)
             return not busy
 
     def run_group(self, operations: Sequence[Callable[[Connection], Any]]) -> list[Any]:
@@ -222,6 +226,10 @@ class Database:
         else:
             remedy = "see the error of SQLite"
         return f"cannot {action} journal {self.path}: {error}; {remedy}"
+
+
+def _wait_when_busy(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from openclaw_rl.proxy.dialects.process import AdapterProcess
+from openclaw_rl.proxy.dialects.process import AdapterProcess, _remove_left_folders
 from openclaw_rl.shared.errors import RequestError
 from openclaw_rl.shared.process import alive
 from tests.processes import Proxy
@@ -64,6 +66,20 @@ def test_a_proxy_that_ends_takes_it_along_even_while_it_loads(start_proxy: Calla
     proxy.process.terminate()
     assert proxy.process.wait(15.0) == 0
     assert not alive(adapter)
+
+
+def test_folders_of_proxies_that_were_killed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, own, other = (
+        tmp_path / f"openclaw-rl-{name}" for name in (f"adapter-{ended.pid}-x", f"adapter-{os.getpid()}-x", "x")
+    )
+    for folder in (left, own, other):
+        folder.mkdir()
+        (folder / "0.sock").touch()
+    _remove_left_folders()
+    assert not left.exists() and (own / "0.sock").exists() and (other / "0.sock").exists()
 
 
 async def test_without_a_module_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.service.data_folder import FILE, SHIPPED, hold, mismatch
+from openclaw_rl.cli.service.data_folder import FILE, SHIPPED, hold, keep_private, mismatch
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import Settings
 from tests.cli.commands.test_serve import refused
@@ -107,6 +108,17 @@ def test_a_providers_model_goes_by_its_name(tmp_path: Path) -> None:
         start(tmp_path, backend="tinker", model="Qwen/Qwen3-8B-Base", tokenizer=words)
     with pytest.raises(ConfigError, match="it runs on tinker, and this is fireworks"):
         start(tmp_path, backend="fireworks", model="accounts/fireworks/models/qwen3-8b", tokenizer=words)
+
+
+def test_a_folder_that_others_can_read_is_narrowed_and_nothing_in_it_is_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    folder.chmod(0o755)
+    (folder / "proxy.log").write_text("said")
+    for made in (folder, tmp_path / "run"):
+        keep_private(made)
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    assert (folder / "proxy.log").read_text() == "said"
 
 
 def test_serve_refuses_before_it_starts_anything(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.cli.service import liveness
-from openclaw_rl.cli.service.liveness import MISSED, MISSED_BY_LEARNER, Answers, Liveness
+from openclaw_rl.cli.service.liveness import MISSED, MISSED_BY_SLOW, Answers, Liveness
 from tests.cli.service.test_child import FOREVER, Kept, running, until
 
 
@@ -41,10 +41,10 @@ async def looks(watched: Liveness, count: int) -> int:
 
 
 def watch(role: str, process: Any, answers: list[bool | None]) -> Liveness:
-    return Liveness({role: process}, {role: saying(answers)})
+    return Liveness({role: process}, {role: saying(answers)}, {"learner"})
 
 
-@pytest.mark.parametrize(("role", "most"), [("engine", MISSED), ("proxy", MISSED), ("learner", MISSED_BY_LEARNER)])
+@pytest.mark.parametrize(("role", "most"), [("engine", MISSED), ("proxy", MISSED), ("learner", MISSED_BY_SLOW)])
 async def test_a_process_that_answers_no_more_is_killed_once(role: str, most: int) -> None:
     process = Process()
     watched = watch(role, process, [True, False])
@@ -65,7 +65,7 @@ async def test_a_late_answer_begins_the_count_again() -> None:
 
 
 async def test_an_answer_that_cannot_be_known_counts_for_nothing() -> None:
-    assert await looks(watch("learner", Process(), [True, None]), 2 * MISSED_BY_LEARNER) == 0
+    assert await looks(watch("learner", Process(), [True, None]), 2 * MISSED_BY_SLOW) == 0
 
 
 @pytest.mark.parametrize("state", ["D", "t"])

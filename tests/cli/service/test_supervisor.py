@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from openclaw_rl.cli.service import supervisor as supervisor_module
+from openclaw_rl.cli.service.child import Child
 from openclaw_rl.cli.service.liveness import LOOK_SECONDS
 from openclaw_rl.cli.service.plan import ServicePlan
 from openclaw_rl.cli.service.supervisor import Supervisor, _client, _replies
 from openclaw_rl.shared.checkpoints import META, SERVED, seal
 from openclaw_rl.shared.engine.wire import SECRET
+from openclaw_rl.shared.files import write_json
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.process import LISTENERS_VARIABLE
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.trainer_local.sglang.owner_api import listening
+from openclaw_rl.trainer_local.sglang.owner_client import card_path
 from tests.processes import Engine
 
 Supervise = Callable[..., tuple[Supervisor, list[str]]]
@@ -123,18 +131,28 @@ async def test_a_secret_in_the_url_of_another_engine_is_not_shown(
     assert any("http://127.0.0.1:9" in line for line in said) and "hidden" not in " ".join(said)
 
 
-async def test_every_engine_of_ours_is_asked_whether_it_hangs_and_no_sglang(supervise: Supervise) -> None:
+async def test_every_engine_of_ours_is_asked_whether_it_hangs(supervise: Supervise) -> None:
     async with httpx.AsyncClient() as client:
         judging, _ = supervise("proxy", "engine", "learner", judge=f"engine:{EMBEDDED_POLICY}")
         assert set(judging._questions(client)) == {"proxy", "engine", "judge", "learner"}
 
 
-async def test_an_sglang_that_finds_its_own_gpus_is_not_asked(supervise: Supervise) -> None:
+async def test_an_sglang_is_asked_by_its_controller_which_is_asked_itself(tmp_path: Path, supervise: Supervise) -> None:
     program = {"backend": "megatron", "sglang_command": "run {args}", "device": "cpu", "train": False}
     supervisor, _ = supervise("proxy", "engine", **program)
     assert not supervisor.placement.servers
-    async with httpx.AsyncClient() as client:
-        assert set(supervisor._questions(client)) == {"proxy"}
+    card = card_path(tmp_path / "data" / "run", supervisor.settings.engine.url)
+    async with httpx.AsyncClient(timeout=1.0) as client:
+        questions = supervisor._questions(client)
+        assert set(questions) == {"proxy", "engine"} and supervisor._sglang == {"engine"}
+        assert await questions["engine"]() is None, "it has not said where it listens"
+        owner: Any = None  # it is not asked to do anything
+        async with listening(owner, card):
+            assert await questions["engine"]() is True
+        with socket.create_server(("127.0.0.1", 0)) as hanging:
+            url = f"http://bearer:secret@127.0.0.1:{hanging.getsockname()[1]}"
+            write_json(card, {"url": url, "pid": os.getpid()}, mode=0o600)
+            assert await questions["engine"]() is False
 
 
 async def test_a_learner_that_is_loading_has_not_answered_by_what_an_earlier_one_wrote(
@@ -161,6 +179,31 @@ async def test_a_learner_is_not_judged_while_our_own_heartbeat_waits(tmp_path: P
         assert await supervisor._learner_beats() is False
         supervisor._written -= 2 * LOOK_SECONDS
         assert await supervisor._learner_beats() is None
+
+
+async def test_a_journal_that_cannot_be_opened_ends_neither_heartbeats_nor_the_wait_for_a_learner(
+    tmp_path: Path, supervise: Supervise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor_module, "HEARTBEAT_SECONDS", 0.01)
+    supervisor, said = supervise("learner", engine_url="http://127.0.0.1:9")
+    (child,) = supervisor.children
+    monkeypatch.setattr(Child, "pid", 1)
+    child.started = time.time()
+    path = tmp_path / "data" / "journal.db"
+    path.write_bytes(b"no journal" * 1000)
+    beating = asyncio.create_task(supervisor._heartbeats())
+    async with httpx.AsyncClient() as client, asyncio.timeout(20):
+        while not said:
+            await asyncio.sleep(0.01)
+        assert not await supervisor._is_up("learner", client)
+        path.unlink()
+        while not supervisor._written:
+            await asyncio.sleep(0.01)
+    assert not beating.done() and len(said) == 1
+    beating.cancel()
+    await asyncio.gather(beating, return_exceptions=True)
+    with closing(Journal(path)) as journal:
+        assert "supervisor-learner" in journal.processes()
 
 
 async def test_our_own_processes_are_asked_past_a_proxy_of_the_environment(
