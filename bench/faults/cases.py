@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from bench import reliability_check
-from bench.faults.day import Clients, DayService, Stuck, day, progress, run_fast
+from bench.faults.day import DayClients, DayService, Stuck, day, progress, run_fast
 from bench.faults.points import EXIT_CODE, POINTS, FaultCase, Injector, injected
 from openclaw_rl.learner.judge.rules.rules import read_message
 from openclaw_rl.shared.journal.journal import Operations
@@ -141,7 +141,7 @@ def _move(journal: Path, before: Path, after: Path) -> None:
         connection.commit()
 
 
-async def _two_versions(service: DayService, clients: Clients) -> None:
+async def _two_versions(service: DayService, clients: DayClients) -> None:
     for _ in range(2):
         await progress(service, clients)
 
@@ -150,7 +150,7 @@ def _live_through(
     folder: Path,
     prompter: Prompter,
     case: FaultCase | None,
-    plan: Callable[[DayService, Clients], Awaitable[None]] = day,
+    plan: Callable[[DayService, DayClients], Awaitable[None]] = day,
 ) -> dict[str, Any]:
     """The day, with the fault of the case; then the process ends without a word to anyone."""
     _repeatable(f"{plan.__name__} {case}")
@@ -163,7 +163,7 @@ def _live_through(
         services.append(service)
         try:
             await service.start()
-            await plan(service, Clients(service, folder / HISTORY))
+            await plan(service, DayClients(service, folder / HISTORY))
         except Stuck as error:
             found["stuck"] = str(error)
         found["ends"] = service.ends
@@ -189,7 +189,7 @@ def _start_again(folder: Path, prompter: Prompter) -> dict[str, Any]:
         service = DayService(folder, prompter)
         try:
             await service.start()
-            await progress(service, Clients(service, folder / HISTORY))
+            await progress(service, DayClients(service, folder / HISTORY))
         except Stuck as error:
             found["stuck"] = str(error)
         await service.stop()

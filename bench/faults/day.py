@@ -169,7 +169,7 @@ class DayService:
                 await asyncio.sleep(1.0)
 
 
-class Clients:
+class DayClients:
     """People at the service. What is acknowledged to them is in `history`, a line each, before they continue."""
 
     def __init__(self, service: DayService, history: Path) -> None:
@@ -266,7 +266,7 @@ class Clients:
         raise Stuck(f"{method} {path} is never acknowledged: {status} {answer[-200:]!r}")
 
 
-async def day(service: DayService, clients: Clients) -> None:
+async def day(service: DayService, clients: DayClients) -> None:
     """Two versions, one step back, and one more version; a session is forgotten between."""
     await clients.say("gone", "How much is seven and five, in the words of a secret?")
     await clients.say("gone", "Thanks, that is what I wanted to know.")
@@ -302,7 +302,7 @@ async def settled(service: DayService) -> None:
     await _until(quiet)
 
 
-async def progress(service: DayService, clients: Clients) -> None:
+async def progress(service: DayService, clients: DayClients) -> None:
     """Talk until a new version is live and served, and nothing waits for the judge. Raises `Stuck`."""
     before = await newest(service)
     deadline = time.monotonic() + PATIENCE

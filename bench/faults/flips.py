@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from bench.faults.cases import in_process
-from bench.faults.day import Clients, DayService, progress, run_fast, settings_for
+from bench.faults.day import DayClients, DayService, progress, run_fast, settings_for
 from bench.faults.scripted import WEIGHTS, ScriptedEngine, ScriptedTrainer
 from openclaw_rl.cli.checks.data import whole_faults
 from openclaw_rl.learner.progress import Progress
@@ -120,7 +120,7 @@ def _make(folder: Path, prompter: Prompter) -> None:
     async def work() -> None:
         service = DayService(folder, prompter)
         await service.start()
-        clients = Clients(service, folder / "history.jsonl")
+        clients = DayClients(service, folder / "history.jsonl")
         for _ in range(2):
             await progress(service, clients)
         await clients.say("ann", "How much is seven and five?")
