@@ -16,6 +16,8 @@ USED := import matplotlib.pyplot, peft, pytest, transformers.models.qwen2.tokeni
 # Line coverage of the tests and of the processes they start.
 COVERAGE := $(CURDIR)/.cache/coverage
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# Each worker imports all test files that it is given.
+SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests)
 # The real SGLang, for test-real only, in a separate environment. The environments of the other programs that test-real
 # drives are in .cache/rigs too (tests/rigs/environments.py).
 SGLANG := .cache/rigs/sglang
@@ -80,7 +82,7 @@ test: setup
 endif
 
 test-slow: setup
-	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not real' $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not real' $(or $(ARGS),$(SLOW))
 
 test-real: setup extension rigs $(SGLANG_STAMP)
 	$(BIN)/python -m pytest -m real -rs $(ARGS)

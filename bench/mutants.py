@@ -59,7 +59,7 @@ def _commit_before_save() -> list[Patch]:
         version: PolicyVersion = await self._journal.version(candidate.number)
         self.current = candidate.number
         await self.publish(version)
-        self._prune(await self._journal.versions())
+        await self._prune()
         return version
 
     return [(Versions, "save", save), (Versions, "accept", accept)]

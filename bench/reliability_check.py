@@ -56,7 +56,8 @@ RULES = {
         "samples AS one JOIN samples AS two ON one.turn = two.turn AND one.id < two.id WHERE one.sample_id IN "
         "(SELECT sample_id FROM version_samples WHERE version IN line) AND two.sample_id IN (SELECT sample_id FROM "
         "version_samples WHERE version IN line) AND (NOT two.explicit OR (one.reward IS two.reward AND one.hint IS "
-        "two.hint))",
+        "two.hint)) AND NOT EXISTS (SELECT 1 FROM samples AS middle JOIN version_samples USING (sample_id) WHERE "
+        "version IN line AND middle.turn = one.turn AND middle.id > one.id AND middle.id < two.id)",
         "feedback is there twice": "SELECT count(*) FROM (SELECT 1 FROM feedback GROUP BY feedback_id "
         "HAVING count(*) > 1)",
     },

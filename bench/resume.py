@@ -66,7 +66,7 @@ PATIENCE = 600.0
 
 _LIVES = multiprocessing.get_context("forkserver")
 """Each process begins with torch imported, and with no other thread."""
-_LIVES.set_forkserver_preload(["bench.resume"])
+_LIVES.set_forkserver_preload(["openclaw_rl.learner.main", "openclaw_rl.trainer_local.transformers_trainer"])
 
 
 class ResumeFailed(OpenClawRLError):

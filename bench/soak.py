@@ -173,6 +173,8 @@ class Soak:
         own, learner = (process.memory_info().rss / 1024 for process in (self._own, self._learner))
         size = sum(path.stat().st_size for path in self._data.glob("journal.db*"))
         self.memory.append((len(self.seconds), own, learner, size))
+        if len(self.memory) % (SAMPLES // 10) == 0:
+            log.print(f"{len(self.seconds)} turns: proxy {own / 1024:.1f} MB, learner {learner / 1024:.1f} MB")
 
     async def _request(self, path: str, body: Any, session: str) -> SimulatedReply:
         reply: asyncio.Future[SimulatedReply] = asyncio.get_running_loop().create_future()

@@ -364,7 +364,7 @@ class Versions:
         """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent, the
         pinned one and candidates. What the journal has marked as removed is never made live again.
         """
-        versions = await self._journal.versions()
+        versions = await self._journal.versions(samples=False)
         old = await asyncio.to_thread(self._old, versions, await self._journal.pinned())
         for number in await self._journal.begin_removal(old):
             await self._remove(self._folder / str(number))

@@ -7,8 +7,9 @@ about a second.
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,19 @@ def start_proxy(engine_server: Engine, tmp_path: Path) -> Iterator[Callable[...,
             return stack.enter_context(run_proxy(engine_server, data or tmp_path / "data", **settings))
 
         yield start
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Look for no garbage while thousands of tests and their modules are made, and never again among them: every full
+    collection would take a second, and a step that does not fit in memory asks for several.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

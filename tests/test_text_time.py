@@ -68,7 +68,7 @@ def _modules(package: ModuleType) -> list[ModuleType]:
 MODULES = [module for package in PACKAGES for module in _modules(package)]
 
 
-def seconds(read: Callable[[str], object], text: str, repeats: int = 2) -> float:
+def seconds(read: Callable[[str], object], text: str, repeats: int) -> float:
     """Processor time of this thread: what else runs on the machine does not count."""
     found = []
     for _ in range(repeats):
@@ -79,26 +79,27 @@ def seconds(read: Callable[[str], object], text: str, repeats: int = 2) -> float
     return min(found)
 
 
-def growth(read: Callable[[str], object], frame: str, part: str) -> float:
+def growth(read: Callable[[str], object], frame: str, part: str, repeats: int = 2) -> float:
     """Times that reading a text takes for each doubling of it; 0 where it never takes long."""
 
     def text(size: int) -> str:
         return frame.format(part * (size // len(part)))
 
     size = FIRST
-    while (first := seconds(read, text(size), 1)) < ENOUGH:
+    while (first := seconds(read, text(size), repeats)) < ENOUGH:
         if size >= LAST:
             return 0.0
-        size *= 2
-    return float((seconds(read, text(4 * size)) / min(first, seconds(read, text(size)))) ** 0.5)
+        linear = int(1.25 * size * ENOUGH / first)  # long enough if the time is linear, longer than needed otherwise
+        size = min(max(2 * size, linear), LAST)
+    return float((seconds(read, text(4 * size), repeats) / first) ** 0.5)
 
 
 def slow(read: Callable[[str], object]) -> list[str]:
-    """The texts on which a function is slower than linear, measured again before it is blamed."""
+    """The texts on which a function is slower than linear, measured again and better before it is blamed."""
     found = []
     for frame in FRAMES:
         for part in PARTS:
-            if all(growth(read, frame, part) > FACTOR for _ in range(3)):
+            if all(growth(read, frame, part, repeats) > FACTOR for repeats in (1, 2, 3)):
                 found.append(frame.format(repr(part)))
     return found
 

@@ -85,12 +85,17 @@ def _environment() -> dict[str, str]:
     return kept | {CACHE_VARIABLE: os.environ[CACHE_VARIABLE]}
 
 
-def _run(installed: Path, folder: Path, program: str, *arguments: str | Path) -> str:
-    """The output of a program of the environment, which must end well."""
+def _end(installed: Path, folder: Path, program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of the environment, which must end well."""
     command = [installed / "bin" / program, *arguments]
     ran = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=380)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    return ran.stdout
+    return ran
+
+
+def _run(installed: Path, folder: Path, program: str, *arguments: str | Path) -> str:
+    """The output of a program of the environment, which must end well."""
+    return _end(installed, folder, program, *arguments).stdout
 
 
 @contextmanager
@@ -163,11 +168,17 @@ def test_the_installed_service_chats_and_judges_by_a_hook_of_a_folder_with_packa
 def test_the_installed_demo_learns(installed: Path, crowded: Path) -> None:
     # Under `binary` praise teaches too: now and then the first answer is one that the student likes.
     few = ("--seeds", "1", "--interactions", "1", "--problems", "1", "--batch-size", "1", "--method", "binary")
-    result = json.loads(_run(installed, crowded, "openclaw-rl", "demo", *few, "--out", "drawn"))
+    ended = _end(installed, crowded, "openclaw-rl", "demo", *few, "--out", "drawn")
+    (line,) = ended.stdout.splitlines()
+    result = json.loads(line)
+    assert (result["interactions"], result["seeds"]) == (1, 1)
     assert (result["trained"]["versions"], result["control"]["versions"]) == ([1], [0])
     for arm in (result["trained"], result["control"]):
         assert (arm["turns"], arm["lost_turns"]) == (2, 0)
-    assert (crowded / "drawn" / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
+        assert len(arm["style"]) == len(arm["accuracy"]) == 2
+    curve = crowded / "drawn" / "learning-curve.png"
+    assert curve.read_bytes().startswith(b"\x89PNG") and curve.samefile(crowded / result["curve"])
+    assert "trained" in ended.stderr
 
 
 def test_the_installed_evaluation_measures_the_shipped_policy(installed: Path, crowded: Path) -> None:

@@ -53,7 +53,7 @@ async def measure(options: argparse.Namespace) -> int:
         folder = Path(name)
         history = folder / "history.jsonl"
         history.touch()
-        rows: list[trials.Trial] = []
+        rows: list[trials.FaultTrial] = []
         async with Victim(folder, folder / "data") as victim:
             traffic = Traffic(victim.url, victim.key, history, options.seed)
             async with traffic.running():

@@ -13,7 +13,7 @@ from openclaw_rl.shared.settings.settings import Settings
 AWAY_VARIABLE = "CHAOS_JUDGE_AWAY"
 
 
-class Judge:
+class RemovableJudge:
     """For the setting `judge`."""
 
     def __init__(self, settings: Settings) -> None:

@@ -28,7 +28,7 @@ DAY = 86400.0
 DISK_MB = 600
 
 
-class Trial(TypedDict):
+class FaultTrial(TypedDict):
     """A row of the table; `kept` is null if it could not be tried here."""
 
     promise: str
@@ -37,7 +37,7 @@ class Trial(TypedDict):
     kept: bool | None
 
 
-async def run_all(victim: Victim, traffic: Traffic, disk: bool) -> list[Trial]:
+async def run_all(victim: Victim, traffic: Traffic, disk: bool) -> list[FaultTrial]:
     """All trials on a service that has traffic. `disk`: the data folder is a file system of its own."""
     return [
         *await stopped(victim, traffic),
@@ -49,7 +49,7 @@ async def run_all(victim: Victim, traffic: Traffic, disk: bool) -> list[Trial]:
     ]
 
 
-async def stopped(victim: Victim, traffic: Traffic) -> list[Trial]:
+async def stopped(victim: Victim, traffic: Traffic) -> list[FaultTrial]:
     """SIGSTOP of each process. The learner is stopped first and looked at last: it is given longer."""
     promise = "A process that hangs is restarted by itself"
     learner = await victim.find("learner")
@@ -71,11 +71,13 @@ async def stopped(victim: Victim, traffic: Traffic) -> list[Trial]:
     finally:
         supervisor.send_signal(signal.SIGCONT)
     seen = "chats are answered meanwhile" if answered else "no chat is answered meanwhile"
-    rows.append(Trial(promise="Chats need no supervisor", tried="SIGSTOP of the supervisor", seen=seen, kept=answered))
+    rows.append(
+        FaultTrial(promise="Chats need no supervisor", tried="SIGSTOP of the supervisor", seen=seen, kept=answered)
+    )
     return rows
 
 
-async def locked(victim: Victim, traffic: Traffic) -> Trial:
+async def locked(victim: Victim, traffic: Traffic) -> FaultTrial:
     """Hold the journal's write lock in this process."""
     with closing(sqlite3.connect(victim.data / "journal.db", timeout=30, isolation_level=None)) as journal:
         journal.execute("BEGIN IMMEDIATE")
@@ -84,7 +86,7 @@ async def locked(victim: Victim, traffic: Traffic) -> Trial:
         during = traffic.turns - before
         journal.execute("ROLLBACK")
     answered = await traffic.probe(HEALED_SECONDS)
-    return Trial(
+    return FaultTrial(
         promise="While another process holds the journal, nothing is acknowledged that is not in it",
         tried=f"its write lock held for {HELD_SECONDS:.0f} s",
         seen=f"{during} turns acknowledged meanwhile, then chats are answered" if answered else "no chat afterwards",
@@ -92,13 +94,13 @@ async def locked(victim: Victim, traffic: Traffic) -> Trial:
     )
 
 
-async def clock(victim: Victim, traffic: Traffic) -> Trial:
+async def clock(victim: Victim, traffic: Traffic) -> FaultTrial:
     """The wall clock of all processes jumps a day ahead and two days back."""
     answered = []
     for offset in (DAY, -DAY, 0.0):
         victim.clock.write_text(str(offset))
         answered.append(await traffic.probe(HEALED_SECONDS))
-    return Trial(
+    return FaultTrial(
         promise="A clock that jumps stops nothing",
         tried="`time.time` of all processes a day ahead, a day behind, and right again",
         seen=f"chats are answered after {sum(answered)} of {len(answered)} jumps",
@@ -106,7 +108,7 @@ async def clock(victim: Victim, traffic: Traffic) -> Trial:
     )
 
 
-async def judge_away(victim: Victim, traffic: Traffic) -> Trial:
+async def judge_away(victim: Victim, traffic: Traffic) -> FaultTrial:
     """The judge cannot be asked; then it can."""
     victim.away.touch()
     before = traffic.turns
@@ -116,7 +118,7 @@ async def judge_away(victim: Victim, traffic: Traffic) -> Trial:
         waiting = (await client.get("/rl/status"))["backlog"]["unjudged"]
         victim.away.unlink()
         judged = await _until_judged(client)
-    return Trial(
+    return FaultTrial(
         promise="While the judge is away chats are answered, and their turns are judged afterwards",
         tried=f"a judge that is away for {2 * HELD_SECONDS:.0f} s",
         seen=f"{during} turns meanwhile, {waiting} waited, {'all judged' if judged else 'some still wait'} afterwards",
@@ -124,12 +126,12 @@ async def judge_away(victim: Victim, traffic: Traffic) -> Trial:
     )
 
 
-async def full(victim: Victim, traffic: Traffic, disk: bool) -> Trial:
+async def full(victim: Victim, traffic: Traffic, disk: bool) -> FaultTrial:
     """Fill the disk of the data folder, and empty it again."""
     promise = "On a full disk nothing is acknowledged that is not kept, and all is well once there is room"
     tried = f"the data folder's disk full for {HELD_SECONDS:.0f} s"
     if not disk:
-        return Trial(promise=promise, tried=tried, seen="needs root, for a tmpfs", kept=None)
+        return FaultTrial(promise=promise, tried=tried, seen="needs root, for a tmpfs", kept=None)
     filler = victim.data / "filler"
     before = traffic.turns
     with filler.open("wb") as file:
@@ -146,20 +148,20 @@ async def full(victim: Victim, traffic: Traffic, disk: bool) -> Trial:
     except ServiceFailed:
         answered = False
     seen = f"{during} turns acknowledged meanwhile, then chats are {'' if answered else 'not '}answered"
-    return Trial(promise=promise, tried=tried, seen=seen, kept=answered)
+    return FaultTrial(promise=promise, tried=tried, seen=seen, kept=answered)
 
 
-async def read_only(victim: Victim, disk: bool) -> Trial:
+async def read_only(victim: Victim, disk: bool) -> FaultTrial:
     """Start the service, which has ended, on a read-only disk."""
     promise = "On a read-only disk the service says so and does not start"
     tried = "the data folder's disk mounted read-only"
     if not disk:
-        return Trial(promise=promise, tried=tried, seen="needs root, for a tmpfs", kept=None)
+        return FaultTrial(promise=promise, tried=tried, seen="needs root, for a tmpfs", kept=None)
     subprocess.run(["mount", "-o", "remount,ro", str(victim.data)], check=True)
     command = [sys.executable, "-m", "openclaw_rl.cli.main", "serve", "--data", str(victim.data), "--model", "tiny"]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=120)
     said = "cannot be written" in done.stderr and "Traceback" not in done.stderr
-    return Trial(
+    return FaultTrial(
         promise=promise,
         tried=tried,
         seen=f"exit code {done.returncode}, {'the reason' if said else 'no reason'} is given",
@@ -167,7 +169,7 @@ async def read_only(victim: Victim, disk: bool) -> Trial:
     )
 
 
-async def garbage() -> Trial:
+async def garbage() -> FaultTrial:
     """A proxy in front of an engine that answers with bytes that are no answer."""
     async with _garbage_engine() as url, own_service({"engine_url": url}, only=["proxy"]) as service:
         outcomes = []
@@ -180,7 +182,7 @@ async def garbage() -> Trial:
                     outcomes.append("an error" if error.status is None or error.status >= 500 else str(error))
         async with httpx.AsyncClient(trust_env=False) as http:
             alive = (await http.get(f"{service.url}/healthz")).status_code == 200
-    return Trial(
+    return FaultTrial(
         promise="Garbage of an engine is never an answer",
         tried="an engine that sends random bytes, to a streamed and to a whole answer",
         seen=f"{', '.join(outcomes)}; the proxy {'lives' if alive else 'is gone'}",
@@ -235,6 +237,6 @@ async def _until_judged(client: ChatClient) -> bool:
     return False
 
 
-def _healed(promise: str, role: str, healed: bool, seconds: float) -> Trial:
+def _healed(promise: str, role: str, healed: bool, seconds: float) -> FaultTrial:
     seen = f"healed after {seconds:.0f} s" if healed else f"not healed after {seconds:.0f} s"
-    return Trial(promise=promise, tried=f"SIGSTOP of the {role}", seen=seen, kept=healed)
+    return FaultTrial(promise=promise, tried=f"SIGSTOP of the {role}", seen=seen, kept=healed)

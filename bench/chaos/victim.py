@@ -38,7 +38,7 @@ time.time_ns = lambda: _time_ns() + int(_offset() * 1e9)
 """
 """`sitecustomize.py` of the service's processes: their wall clock is off by the seconds in a file."""
 SETTINGS: Mapping[str, Any] = {
-    "judge": f"{Path(__file__).with_name('judge.py')}:Judge",
+    "judge": f"{Path(__file__).with_name('judge.py')}:RemovableJudge",
     "batch_size": 4,
     "rehearsals": 2,
     "anchors": 2,

@@ -220,9 +220,10 @@ class Chain:
             following = step.role
         return found
 
-    def after(self, index: int) -> NextWords:
+    def after(self, index: int, through: int = -1) -> NextWords:
         """The words after the step at `index`, up to the next answer: a person's if there are any, else all tool
-        results, else an environment's in the user's role. Answers to feedback or notices alone are skipped.
+        results, else an environment's in the user's role. Answers to feedback or notices alone are skipped. The answer
+        itself may continue up to the step at `through`.
         """
         persons: list[str] = []
         tools: list[str] = []
@@ -231,8 +232,8 @@ class Chain:
         commands: list[Speech] = []
         aside = passing = False  # within what answers feedback or a notice; these are all that was said since
         alone = True
-        for step in self.steps[index + 1 :]:
-            if step.skipped:
+        for place, step in enumerate(self.steps[index + 1 :], index + 1):
+            if step.skipped or (step.role == "assistant" and place <= through):
                 continue
             if step.role == "assistant":
                 if not (aside or (passing and alone)):

@@ -53,7 +53,7 @@ _ASIDE = re.compile(r"<(analysis|scratchpad)>.*?</\1>", re.DOTALL | re.IGNORECAS
 
 class FoundAnswer(msgspec.Struct, frozen=True):
     """A turn and the `index` of the step of the history where its answer ends. The words after the step at `words` are
-    new: what stands between was in the turn's own request.
+    new: what stands between was in the turn's own request, or it is the answer, which a client took apart.
     """
 
     ref: TurnRef
@@ -107,7 +107,7 @@ class ChangedAnswers:
                 continue
             if steps[index].role == "tool":
                 index = self._call_of(index, ref, known)
-            return FoundAnswer(ref, index, BY_CALL, index)
+            return FoundAnswer(ref, index, BY_CALL, self._first_call(index, ref, known, after))
         return None
 
     async def by_request(
@@ -227,6 +227,17 @@ class ChangedAnswers:
                 break
             index -= 1
         return index
+
+    def _first_call(self, index: int, ref: TurnRef, known: Mapping[bytes, Sequence[TurnRef]], after: int) -> int:
+        """The first of a turn's calls, where a client shows them one by one, each with its result."""
+        first = index
+        for place in range(index - 1, after, -1):
+            step = self._chain.steps[place]
+            turns = {one.turn_id for name in step.call_ids for one in known.get(call_mark(name), ())}
+            if turns != {ref.turn_id}:
+                break
+            first = place if step.role == "assistant" else first
+        return first
 
     async def _begins(self, ref: TurnRef, text: str) -> bool:
         """True if a client made this text of a turn's answer, or of most of it."""

@@ -71,7 +71,7 @@ class Conversations:
             session_id, source = parent.ref.session_id, "tree"
         elif not session_id:
             session_id, source = self._new_session(chain.request_key, kind, owner, retried)
-        words = chain.after(parent.words) if parent.ref is not None else None
+        words = chain.after(parent.words, parent.index) if parent.ref is not None else None
         if words is not None and words.role == "user" and parent.dropped:
             words = msgspec.structs.replace(words, role="environment")
         return TurnPlacement(

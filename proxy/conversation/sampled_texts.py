@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from openclaw_rl.shared.journal import AsyncJournal
@@ -11,6 +12,8 @@ _SHORTEST = 20
 """Characters without white space; a person may type a shorter answer too."""
 _NAME = 80
 """Characters of a first line, or before a colon, that may name the agent who speaks."""
+_ELEMENT = re.compile(r"<([\w-]{1,40})>(.*)</\1>", re.DOTALL)
+_SIGNED = re.compile(r"\n\s*(?:--|—) ?[^\n]{1,80}\Z")
 
 
 async def was_sampled(text: str, journal: AsyncJournal) -> bool:
@@ -24,7 +27,14 @@ async def was_sampled(text: str, journal: AsyncJournal) -> bool:
 def _readings(text: str) -> Iterator[str]:
     text = text.strip()
     yield text
-    for mark in ("\n", ":"):
+    if (element := _ELEMENT.fullmatch(text)) is not None:
+        yield element[2].strip()
+    if (signed := _SIGNED.search(text, max(0, len(text) - 2 * _NAME))) is not None:
+        yield text[: signed.start()].strip()
+    lines = text.splitlines()
+    if all(line.startswith(">") for line in lines):
+        yield "\n".join(line.removeprefix(">") for line in lines).strip()
+    for mark in ("\n", ":", "]"):
         name, found, rest = text.partition(mark)
         if found and len(name) <= _NAME and rest.strip():
             yield rest.strip()

@@ -76,10 +76,10 @@ _SPOKEN = 20
 """Characters of an answer that says something, in a sentence."""
 _FORM = re.compile(
     r"\b(?:pars(?:e|ed|ing)|(?:in)?valid\w*|formats?|schema|json|malformed|guardrail|(?:tool|function) calls?"
-    r"|code block|actions?|response|answer|reply|i ran (?:this|the following))\b",
+    r"|code block|actions?|response|answer|reply|i ran (?:this|the following)|exit ?(?:code|status))\b",
     re.IGNORECASE,
 )
-"""A report is about the answer itself, or about a command of the person's: it needs no call."""
+"""A report is about the answer itself, about a command of the person's, or a harness's own: it needs no call."""
 _LABEL = re.compile(r"\W{0,4}[\w ]{2,40}[:\n]")
 
 

@@ -117,7 +117,7 @@ class ServedVersions:
         numbers = sorted(info.versions) if info is not None else []
         if set(numbers) <= self._served:
             return [self._names.own, *map(self._names.served, numbers)]
-        states = {version.number: version.state for version in await self._journal.versions()}
+        states = {version.number: version.state for version in await self._journal.versions(samples=False)}
         shown = [one for one in numbers if self._lives(one) or states.get(one, "rejected") != "rejected"]
         return [self._names.own, *map(self._names.served, shown)]
 

@@ -351,9 +351,9 @@ def version(connection: Connection, number: int) -> PolicyVersion | None:
     return next(iter(_versions(connection, "WHERE number = ?", number)), None)
 
 
-def versions(connection: Connection) -> list[PolicyVersion]:
-    """Every version, by number."""
-    return _versions(connection, "ORDER BY number")
+def versions(connection: Connection, *, samples: bool = True) -> list[PolicyVersion]:
+    """Every version, by number. The ids of all `samples` ever learned from take much longer to read than the rest."""
+    return _versions(connection, "ORDER BY number", samples=samples)
 
 
 def next_version_number(connection: Connection) -> int:
@@ -463,12 +463,13 @@ def _change_state(
     connection.execute("UPDATE versions SET state = ? WHERE number = ?", (state, number))
     if state == "live":
         # What was released from its line, and what was judged while another served, it has learned already. A person's
-        # new word waits as a correction.
+        # new word waits as a correction, unless it says what was learned from the turn last.
         connection.execute(
-            f"{_OF_LIVE} UPDATE samples SET state = 'superseded' WHERE state = 'ready' "
-            "AND (released_from IS NOT NULL OR NOT explicit) AND EXISTS (SELECT 1 FROM samples AS lesson "
-            "JOIN version_samples USING (sample_id) WHERE lesson.turn = samples.turn AND lesson.state = 'consumed' "
-            "AND version IN line)"
+            f"{_OF_LIVE} UPDATE samples SET state = 'superseded' WHERE state = 'ready' AND EXISTS "
+            "(SELECT 1 FROM samples AS lesson WHERE lesson.id = (SELECT max(one.id) FROM samples AS one "
+            "JOIN version_samples USING (sample_id) WHERE one.turn = samples.turn AND one.state = 'consumed' "
+            "AND version IN line) AND (samples.released_from IS NOT NULL OR NOT samples.explicit "
+            "OR (samples.reward IS lesson.reward AND (samples.hint IS NULL OR samples.hint IS lesson.hint))))"
         )
     if state == "rejected":
         reason = f"version {number} was rejected: {guard.get('reason') or json.dumps(dict(guard))}"
@@ -509,11 +510,11 @@ def _existing(connection: Connection, number: int) -> PolicyVersion:
     return found
 
 
-def _versions(connection: Connection, which: str, *values: int) -> list[PolicyVersion]:
+def _versions(connection: Connection, which: str, *values: int, samples: bool = True) -> list[PolicyVersion]:
     found = []
     for metrics, guard, *plain in connection.execute(f"{_VERSION} {which}", values).fetchall():
         fields = dict(zip(_VERSION_PLAIN, plain, strict=True)) | {"metrics": _object(metrics)}
         query = "SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position"
-        samples = tuple(connection.column(query, fields["number"]))
-        found.append(PolicyVersion(**fields, sample_ids=samples, guard=_object(guard)))
+        ids = tuple(connection.column(query, fields["number"])) if samples else ()
+        found.append(PolicyVersion(**fields, sample_ids=ids, guard=_object(guard)))
     return found

@@ -20,6 +20,7 @@ from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Sample, VersionSpan, Vote
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 from tests.learner.things import ready, turn
 from tests.processes import Engine, run_engine
@@ -84,10 +85,10 @@ async def test_a_text_that_is_too_long_for_it_is_left_without(large: Engine, ran
     await teacher.close()
 
 
-async def test_while_its_engine_is_away_the_batch_waits(random_policy: Path) -> None:
-    teacher = await created(
-        Settings(model=str(random_policy), method="topk", teacher=f"engine:{EMBEDDED_POLICY}@http://127.0.0.1:9")
-    )
+async def test_while_its_engine_is_away_the_batch_waits(large: Engine, random_policy: Path) -> None:
+    teacher = await created(of(large, random_policy, method="topk"))
+    await teacher._engine.close()
+    teacher._engine = SglangEngine("http://127.0.0.1:9", patience=0.1)
     with pytest.raises(EngineError):
         await teacher.teach([answer()])
     await teacher.close()

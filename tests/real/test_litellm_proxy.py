@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx
 import openai
 import pytest
@@ -18,6 +17,9 @@ from openclaw_rl.shared.records import Turn
 from tests.clients.words import ANTHROPIC_TOOLS, CHAT_TOOLS, PATHS, RESPONSES_TOOLS, THOUGHT, TWO_CALLS
 from tests.real.conversations import Captured
 from tests.rigs.litellm_proxy import MASTER_KEY, run_litellm_proxy
+
+if TYPE_CHECKING:
+    import anthropic
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -31,6 +33,14 @@ def url(captured: Captured, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture(scope="module")
 def client(url: str) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{url}/v1", api_key=MASTER_KEY, max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def messages_client(url: str) -> Iterator[anthropic.Anthropic]:
+    import anthropic  # takes seconds, also where these tests are only collected
+
+    with anthropic.Anthropic(base_url=url, api_key=MASTER_KEY, max_retries=0) as made:
         yield made
 
 
@@ -76,17 +86,17 @@ def test_chat(captured: Captured, client: openai.OpenAI, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_messages(captured: Captured, url: str, stream: bool) -> None:
+def test_messages(captured: Captured, messages_client: anthropic.Anthropic, stream: bool) -> None:
     captured.engine.say(TWO_CALLS, "Butter twice.")
     messages: list[Any] = [{"role": "user", "content": f"Read both notes through LiteLLM's Messages. ({stream})"}]
-    with captured.watch() as turns, anthropic.Anthropic(base_url=url, api_key=MASTER_KEY, max_retries=0) as client:
+    with captured.watch() as turns:
         for _ in range(2):
             body: dict[str, Any] = {"model": "policy", "max_tokens": 90, "messages": messages, "tools": ANTHROPIC_TOOLS}
             if stream:
-                with client.messages.stream(**body) as events:
+                with messages_client.messages.stream(**body) as events:
                     message: Any = events.get_final_message()
             else:
-                message = client.messages.create(**body)
+                message = messages_client.messages.create(**body)
             calls = [block for block in message.content if block.type == "tool_use"]
             messages.append({"role": "assistant", "content": message.content})
             messages.append(
@@ -215,11 +225,13 @@ def test_its_own_fallback_answers_while_the_policy_is_away(captured: Captured, t
     captured.followed(first, "user", "Are you there?")
 
 
-def test_system_messages_in_the_middle_of_messages_stay_such(captured: Captured, url: str) -> None:
+def test_system_messages_in_the_middle_of_messages_stay_such(
+    captured: Captured, messages_client: anthropic.Anthropic
+) -> None:
     captured.engine.say("Bed 3.")
     notice: Any = {"role": "system", "content": "It has rained, says LiteLLM."}
-    with captured.watch() as turns, anthropic.Anthropic(base_url=url, api_key=MASTER_KEY, max_retries=0) as messages:
+    with captured.watch() as turns:
         asked: list[Any] = [{"role": "user", "content": "Which bed is dry, LiteLLM?"}, notice]
-        messages.messages.create(model="policy", max_tokens=60, messages=asked)
+        messages_client.messages.create(model="policy", max_tokens=60, messages=asked)
     (turn,) = turns
     assert [one["role"] for one in turn.messages] == ["user", "system"]

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,28 +55,3 @@ def test_a_provider_that_cannot_be_used_is_said_before_any_service_starts(monkey
     monkeypatch.setenv("OPENCLAW_RL_BACKEND_FALLBACK", "embedded")  # two arms on another policy would prove nothing
     with pytest.raises(ConfigError, match=r"set TINKER_API_KEY \(tinker_api_key\)"):
         demo(backend="tinker")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(700)
-def test_a_short_demo_ends_with_its_json_line_and_a_picture(tmp_path: Path) -> None:
-    arguments = ["--seeds", "1", "--interactions", "4", "--batch-size", "4", "--problems", "6", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "openclaw_rl.cli.main", "demo", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=690,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = done.stdout.splitlines()
-    result = json.loads(line)
-    assert result["interactions"] == 4
-    assert result["seeds"] == 1
-    for arm in ("trained", "control"):
-        assert len(result[arm]["style"]) == len(result[arm]["accuracy"]) == 2
-        assert result[arm]["lost_turns"] == 0
-    assert result["trained"]["versions"] == [1]
-    assert result["control"]["versions"] == [0]
-    assert Path(result["curve"]).read_bytes().startswith(b"\x89PNG")
-    assert "trained" in done.stderr

@@ -20,6 +20,7 @@ from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.redaction.redactor import Redactor
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
+from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.processes import Engine as Process
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -189,7 +190,7 @@ async def test_a_fault_names_the_turn(tmp_path: Path, importer: Importer, turn: 
 async def test_nothing_is_stored_where_the_engine_fails(
     tmp_path: Path, journal: AsyncJournal, policy_folder: Path
 ) -> None:
-    absent = create_engine(Settings(engine_url="http://127.0.0.1:9"))
+    absent = SglangEngine("http://127.0.0.1:9", patience=0.1)
     importer = Importer(journal, absent, Prompter(policy_folder), policy="policy", context=4096)
     with pytest.raises(EngineError):
         await importer.add(session(tmp_path, {"prompt": "Hi", "response": "Hello."}))

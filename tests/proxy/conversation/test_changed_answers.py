@@ -74,6 +74,18 @@ async def test_a_result_alone_names_its_call(talk: Talk) -> None:
     assert state is not None and (state.role, state.text) == ("tool", "dry\n\nwet")
 
 
+async def test_calls_that_a_client_shows_one_by_one_have_one_next_state(talk: Talk) -> None:
+    both = [*calls(), {"id": OTHER_ID, "name": "read", "arguments": {"path": "b"}}]
+    first = await talk.ask(says("hi"), answer="I read both.", calls=both)
+    shown = [called(ID, text="I read both."), result("dry"), called(OTHER_ID), result("wet", OTHER_ID)]
+    after = await talk.ask(says("hi"), *shown, answer="Both are read.")
+    assert (parent(after), after.parent_reason) == (first.turn_id, changed_answers.BY_CALL)
+    state = await talk.next_state(first)
+    assert state is not None and (state.role, state.text) == ("tool", "dry\n\nwet")
+    last = await talk.ask(says("hi"), *shown, said("Both are read."), says("thanks"))
+    assert (parent(last), last.parent_reason) == (after.turn_id, "")
+
+
 async def test_the_id_of_a_call_is_no_proof_under_the_name_of_another_session(talk: Talk) -> None:
     first = await talk.ask(says("hi"), answer="", calls=calls(), headers=NAMED)
     other = await talk.ask(says("hi"), called(ID), result("dry"), headers={"x-session-id": "other"})

@@ -125,6 +125,26 @@ async def test_an_answer_of_ours_in_the_users_role_is_another_agents(talk: Talk,
     assert state is not None and (state.role, state.source, state.text) == ("environment", AGENT, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("[critic] {}", "environment"),
+        ("<critic>{}</critic>", "environment"),
+        ("> {}", "environment"),
+        ("{}\n\n-- critic", "environment"),
+        ("> {}\n\nNo, wrong.", "user"),
+        ("{}\n\nToo short.", "user"),
+        ("<b>No.</b> {}", "user"),
+    ],
+)
+async def test_an_answer_of_ours_may_be_wrapped_but_a_person_may_quote_it(talk: Talk, text: str, role: str) -> None:
+    poet = await talk.ask(says("Write a line about the sea."), answer="The sea is blue.")
+    await talk.ask(says("Judge this: The sea is blue."), answer=POEM)
+    await talk.ask(says("Write a line about the sea."), said("The sea is blue."), says(text.format(POEM)))
+    state = await talk.next_state(poet)
+    assert state is not None and state.role == role
+
+
 async def test_a_persons_words_next_to_another_agents_are_the_reaction(talk: Talk) -> None:
     poet = await talk.ask(says("Write a line about the sea."), answer="The sea is blue.")
     await talk.ask(says("Judge this: The sea is blue."), answer=POEM)

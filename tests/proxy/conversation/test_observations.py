@@ -144,6 +144,7 @@ def test_an_answer_that_may_call_something_has_a_result(answer: str) -> None:
         "Output validation failed: 1 validation error for Answer\nname\n  Field required",
         "I ran this command:\n\nls\n\nAnd got this output:\n\na.py",
         "New Terminal Output:\n\nroot@box:/app#",
+        "exitcode: 1 (execution failed)\nCode output: bad",
     ],
 )
 def test_a_report_about_the_answer_needs_no_call(report: str) -> None:

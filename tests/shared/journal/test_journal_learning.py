@@ -332,6 +332,28 @@ def test_the_last_change_is_the_live_version_with_the_interactions_since(journal
     assert journal.status()["last_change"] == {"version": 7, "time": 10.0, "interactions": 1}
 
 
+@pytest.mark.parametrize("reward, waits", [(-1.0, False), (0.5, True)])
+def test_a_word_said_under_another_version_waits_only_if_it_says_something_new(
+    journal: Journal, reward: float, waits: bool
+) -> None:
+    (lesson,) = ready(journal)
+    journal.commit_version(version(1, [lesson], state="live"))
+    journal.set_version_state(0, "live")
+    turn = journal.turn(lesson.turn_id or "")
+    assert turn is not None and lesson.reward == -1.0
+    journal.add_sample(sample_of(turn, reward=reward, explicit=True))
+    assert journal.ready_count() == 1
+    journal.set_version_state(1, "live")
+    assert journal.ready_count() == waits
+
+
+def test_versions_are_read_without_their_samples_where_no_one_needs_them(journal: Journal) -> None:
+    samples = ready(journal, 2)
+    journal.commit_version(version(1, samples))
+    assert [len(one.sample_ids) for one in journal.versions()] == [0, 2]
+    assert [one.sample_ids for one in journal.versions(samples=False)] == [(), ()]
+
+
 def test_only_a_correction_gets_into_a_turn_that_was_learned_from(journal: Journal) -> None:
     turn = make_turn()
     journal.record_turn(turn)
