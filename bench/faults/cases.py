@@ -153,7 +153,7 @@ def _live_through(
     plan: Callable[[DayService, DayClients], Awaitable[None]] = day,
 ) -> dict[str, Any]:
     """The day, with the fault of the case; then the process ends without a word to anyone."""
-    _repeatable(f"{plan.__name__} {case}")
+    repeatable(f"{plan.__name__} {case}")
     injector = Injector(case)
     found: dict[str, Any] = {"stuck": "", "ends": []}
     services: list[DayService] = []
@@ -180,7 +180,7 @@ def _live_through(
 
 def _start_again(folder: Path, prompter: Prompter) -> dict[str, Any]:
     """A new start without faults, after which there must be progress, and a clean end."""
-    _repeatable("again")
+    repeatable("again")
     if zlib.crc32(str(folder).encode()) % 2:  # the engine has ended too
         (folder / "engine.json").unlink(missing_ok=True)
     found = {"stuck": ""}
@@ -210,6 +210,6 @@ def _report_samples(added: Callable[[str], None]) -> None:
     operation.function = watched
 
 
-def _repeatable(seed: str) -> None:
+def repeatable(seed: str) -> None:
     """Make all names that are drawn in this process those of its seed."""
     os.urandom = random.Random(zlib.crc32(seed.encode())).randbytes

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from bench.faults.cases import in_process
+from bench.faults.cases import in_process, repeatable
 from bench.faults.day import DayClients, DayService, progress, run_fast, settings_for
 from bench.faults.scripted import WEIGHTS, ScriptedEngine, ScriptedTrainer
 from openclaw_rl.cli.checks.data import whole_faults
@@ -116,6 +116,8 @@ def flips_of(data: Path, most: int, seed: int) -> list[Flip]:
 
 def _make(folder: Path, prompter: Prompter) -> None:
     """A data folder with two versions, a sample that waits and a turn that is not judged, closed cleanly."""
+
+    repeatable("flips")
 
     async def work() -> None:
         service = DayService(folder, prompter)

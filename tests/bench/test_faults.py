@@ -74,7 +74,8 @@ def test_flips_are_named(prompter: Prompter, tmp_path: Path) -> None:
         Flip("journal.db", 3, 1),
     ]
     code, found = in_process(lambda: try_flips(tmp_path, prompter, flips), tmp_path / "found.json")
-    assert code == 0 and [kinds for _, kinds in found] == [[NAMED]] * len(flips)
+    assert code == 0
+    assert found == [[str(flip), [NAMED]] for flip in flips]
 
 
 def test_other_records_and_weights_than_were_written_count() -> None:
