@@ -56,8 +56,8 @@ async def _kill_and_wait_for_another(service: RunningService, role: str) -> None
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_the_student_continues_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
-    plan = Plan(seed=1, interactions=12, batch=4, problems=2, glances=1, patience=120.0)
-    reached = {count: asyncio.Event() for count in (1, 5, 9)}
+    plan = Plan(seed=1, interactions=8, batch=4, problems=2, glances=1, patience=120.0)
+    reached = {count: asyncio.Event() for count in (1, 5, 7)}
     settings = {"batch_size": plan.batch, "rehearsals": 4, "anchors": 2, "seed": 1}
 
     def changed(arm: Arm) -> None:

@@ -1,10 +1,12 @@
-"""A teacher that is another model, behind a real engine."""
+"""A teacher that is another model, behind a real engine.
+
+The shipped policy teaches the random one, whose tokenizer it has.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +25,11 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from openclaw_rl.trainer_local.sglang.client import SglangEngine
 from tests.learner.test_loop import COMPLAINTS, Worlds, tell
 from tests.learner.things import ready, turn
-from tests.processes import Engine, run_engine
+from tests.processes import Engine
 from tests.trainer_local import plain
 from tests.trainer_local.tiny import anchor, sample
 
 HINTED = [40, 41, 42, 43]
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """The shipped policy teaches the random one, whose tokenizer it has."""
-    with run_engine(EMBEDDED_POLICY, tmp_path_factory.mktemp("teacher")) as running:
-        yield running
 
 
 def of(engine: Engine, policy: Path, **changes: Any) -> Settings:
@@ -52,9 +47,9 @@ def answer(**changes: Any) -> Sample:
 
 
 async def test_it_scores_the_sampled_tokens_at_the_temperature_of_their_sampling(
-    large: Engine, random_policy: Path
+    engine_server: Engine, random_policy: Path
 ) -> None:
-    teacher = await created(of(large, random_policy, method="opd"))
+    teacher = await created(of(engine_server, random_policy, method="opd"))
     one = answer()
     untaught = [answer(hinted_prompts=[]), anchor(2), answer(no_ratio="decoded greedily")]
     found, *others = await teacher.teach([one, *untaught])
@@ -65,8 +60,8 @@ async def test_it_scores_the_sampled_tokens_at_the_temperature_of_their_sampling
     await teacher.close()
 
 
-async def test_it_reports_its_likeliest_tokens_at_temperature_1(large: Engine, random_policy: Path) -> None:
-    teacher = await created(of(large, random_policy, method="topk", topk=6))
+async def test_it_reports_its_likeliest_tokens_at_temperature_1(engine_server: Engine, random_policy: Path) -> None:
+    teacher = await created(of(engine_server, random_policy, method="topk", topk=6))
     (found,) = await teacher.teach([answer()])
     assert found.taught is not None
     rows = plain.log_probs(EMBEDDED_POLICY, HINTED, found.response_ids)
@@ -76,8 +71,8 @@ async def test_it_reports_its_likeliest_tokens_at_temperature_1(large: Engine, r
     await teacher.close()
 
 
-async def test_a_text_that_is_too_long_for_it_is_left_without(large: Engine, random_policy: Path) -> None:
-    teacher = await created(of(large, random_policy, method="topk"))
+async def test_a_text_that_is_too_long_for_it_is_left_without(engine_server: Engine, random_policy: Path) -> None:
+    teacher = await created(of(engine_server, random_policy, method="topk"))
     context = (await teacher._engine.info()).context_length
     long = answer(hinted_prompts=[[40] * context])
     found, other = await teacher.teach([long, answer()])
@@ -85,8 +80,8 @@ async def test_a_text_that_is_too_long_for_it_is_left_without(large: Engine, ran
     await teacher.close()
 
 
-async def test_while_its_engine_is_away_the_batch_waits(large: Engine, random_policy: Path) -> None:
-    teacher = await created(of(large, random_policy, method="topk"))
+async def test_while_its_engine_is_away_the_batch_waits(engine_server: Engine, random_policy: Path) -> None:
+    teacher = await created(of(engine_server, random_policy, method="topk"))
     await teacher._engine.close()
     teacher._engine = SglangEngine("http://127.0.0.1:9", patience=0.1)
     with pytest.raises(EngineError):
@@ -119,10 +114,10 @@ async def test_the_setting_is_checked_when_the_learner_starts(random_policy: Pat
         check_teacher(Settings(teacher="engine:http://elsewhere:1"), several)
 
 
-async def test_a_batch_is_taught_before_its_step(large: Engine, random_policy: Path, worlds: Worlds) -> None:
-    how = {"method": "topk", "topk": 5, "teacher": f"engine:{EMBEDDED_POLICY}@{large.url}"}
+async def test_a_batch_is_taught_before_its_step(engine_server: Engine, random_policy: Path, worlds: Worlds) -> None:
+    how = {"method": "topk", "topk": 5, "teacher": f"engine:{EMBEDDED_POLICY}@{engine_server.url}"}
     world = worlds(batch_size=2, **how)
-    world.learner._teacher = await created(of(large, random_policy, method="topk", topk=5))
+    world.learner._teacher = await created(of(engine_server, random_policy, method="topk", topk=5))
     await world.versions.start()
     taught = world.spy()
     await tell(world, 1, [COMPLAINTS[0], COMPLAINTS[2]])
@@ -136,9 +131,9 @@ async def test_a_batch_is_taught_before_its_step(large: Engine, random_policy: P
 
 
 async def test_hints_are_compared_by_the_teachers_own_tokens(
-    large: Engine, random_policy: Path, prompter: Prompter, tmp_path: Path
+    engine_server: Engine, random_policy: Path, prompter: Prompter, tmp_path: Path
 ) -> None:
-    settings = of(large, random_policy, hint_selection="overlap-sequence", engine_url=large.url)
+    settings = of(engine_server, random_policy, hint_selection="overlap-sequence", engine_url=engine_server.url)
     engine, teacher = create_engine(settings), create_engine(settings)
     ids = prompter.render(ChatInput(messages=[{"role": "user", "content": "How much is 7 and 5?"}])).ids()
     made = turn(1, prompt_ids=ids, response_ids=[309, 310], versions=[VersionSpan(0, 0, 2)])

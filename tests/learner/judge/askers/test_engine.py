@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from openclaw_rl.shared.redaction.outgoing import Outgoing
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings
 from tests.learner.things import ready, turn
-from tests.processes import Engine, run_engine
+from tests.processes import Engine
 from tests.trainer_cloud.serving import serving_cloud
 from tests.trainer_cloud.torch_provider import TorchProvider
 
@@ -178,15 +178,9 @@ def test_an_engine_of_its_own_that_is_not_started_is_refused() -> None:
         create(settings())
 
 
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with run_engine(EMBEDDED_POLICY, tmp_path_factory.mktemp("engine")) as running:
-        yield running
-
-
 @pytest.fixture
-async def client(shipped: Engine) -> AsyncIterator[EngineProtocol]:
-    engine = create_engine(settings(engine_url=shipped.url))
+async def client(engine_server: Engine) -> AsyncIterator[EngineProtocol]:
+    engine = create_engine(settings(engine_url=engine_server.url))
     yield engine
     await engine.close()
 
@@ -212,15 +206,13 @@ async def test_the_base_at_a_stand_in_for_a_provider_is_asked_over_the_cloud_eng
 
 
 @pytest.mark.parametrize("by", ["folder", "url"])
-async def test_an_engine_of_its_own_is_asked_over_the_same_wire(shipped: Engine, by: str) -> None:
-    changes = (
-        {"judge": f"engine:{EMBEDDED_POLICY}@{shipped.url}"} if by == "folder" else {"judge": f"engine:{shipped.url}"}
-    )
-    judge = create(settings(judge_max_tokens=24, **changes))
+async def test_an_engine_of_its_own_is_asked_over_the_same_wire(engine_server: Engine, by: str) -> None:
+    folder = f"{EMBEDDED_POLICY}@" if by == "folder" else ""
+    judge = create(settings(judge_max_tokens=24, judge=f"engine:{folder}{engine_server.url}"))
     judgement = await judge.judge(ASKED, COMPLAINT)
     await judge.close()
     assert judgement.score is None and judgement.votes[0].text
-    assert judgement.judge == ("engine:tiny" if by == "folder" else changes["judge"])
+    assert judgement.judge == ("engine:tiny" if by == "folder" else f"engine:{engine_server.url}")
 
 
 async def test_a_scripted_engine_elsewhere_gets_no_secret(prompter: Prompter) -> None:
