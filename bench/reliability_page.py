@@ -32,6 +32,9 @@ def _none(*names: str) -> Callable[[Mapping[str, Any]], bool]:
     return lambda found: not any(found[name] for name in names)
 
 
+FLAT_KB = 100.0
+"""Memory that grows by less per 1,000 turns counts as flat: 100 MB in a million turns."""
+
 PROMISES = (
     Promise(
         "chaos",
@@ -103,7 +106,10 @@ PROMISES = (
         "{turns} turns",
         "proxy {proxy_slope_kb_per_1000:.0f}, learner {learner_slope_kb_per_1000:.0f} kB per 1000 turns, journal "
         "{journal_bytes_per_turn:.0f} bytes a turn, p99 at the end {p99_ratio:.2f} × that at the start",
-        lambda found: found["p99_ratio"] <= 1.2,
+        lambda found: (
+            found["p99_ratio"] <= 1.2
+            and max(found["proxy_slope_kb_per_1000"], found["learner_slope_kb_per_1000"]) <= FLAT_KB
+        ),
         "turns",
     ),
 )

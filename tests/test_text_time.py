@@ -18,6 +18,7 @@ import openclaw_rl.proxy.conversation
 import openclaw_rl.shared.messages
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.text_reading import READERS, reads_text
+from tests.fixtures.openclaw import CONTEXT_BEGIN
 
 PACKAGES = (openclaw_rl.proxy.conversation, openclaw_rl.learner.judge, openclaw_rl.shared.messages)
 TEXT = {"text", "words", "system", "last", "body"}
@@ -102,6 +103,22 @@ def slow(read: Callable[[str], object]) -> list[str]:
             if all(growth(read, frame, part, repeats) > FACTOR for repeats in (1, 2, 3)):
                 found.append(frame.format(repr(part)))
     return found
+
+
+SPEAKER = "proxy.conversation.speaker.read_user"
+RULES = "learner.judge.rules.rules.read_message"
+ONCE_SLOW = [
+    *((SPEAKER, "<context>{}", " "), (SPEAKER, "I ran this command:{}make", "\n")),
+    *((SPEAKER, "{}memory", "using the above "), (SPEAKER, "{}", "Extract the facts of our conversation. ")),
+    *((SPEAKER, "{}", CONTEXT_BEGIN), (SPEAKER, "{}", "Runtime: "), (SPEAKER, "{}", "System: [")),
+    *((RULES, "{}", part) for part in ("in as the same ", "you just ", "nice and ", "kind, nice, well put, ")),
+    *((RULES, "say{}", " them"), (RULES, "{}", "please be kind, ")),
+]
+
+
+@pytest.mark.parametrize(("name", "frame", "part"), ONCE_SLOW)
+def test_texts_that_took_long_once_take_linear_time(name: str, frame: str, part: str) -> None:
+    assert min(growth(READERS[name], frame, part, repeats) for repeats in (1, 2, 3)) <= FACTOR
 
 
 @pytest.mark.parametrize("name", sorted(READERS))

@@ -23,5 +23,5 @@ def test_a_seed_gives_the_same_trace_again(tmp_path: Path) -> None:
 
 
 def test_a_mutant_is_found(tmp_path: Path) -> None:
-    with applied("judgement before sample"):
-        assert any(outcome(tmp_path / str(seed), seed).bad for seed in range(30))
+    with applied("no entry.done()"):
+        assert any(outcome(tmp_path / str(seed), seed).bad for seed in range(10))

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from openclaw_rl.proxy.conversation.speaker import command_score, read_user
@@ -30,18 +28,3 @@ def test_typed_scores(text: str, expected: tuple[float, str] | None) -> None:
 @pytest.mark.parametrize("text", ["/etc/hosts is empty", "/good/bad", "/usr\nand /var", "1/2"])
 def test_text_that_only_begins_like_a_command_is_said_by_a_person(text: str) -> None:
     assert read_user({"role": "user", "content": text}).speaker == "person"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("<context>" + " " * 200_000, id="space after a tag"),
-        pytest.param("I ran this command:" + "\n" * 200_000 + "make", id="a command without output"),
-        pytest.param("using the above " * 80 + "memory", id="lead-ins without an order"),
-        pytest.param("Extract the facts of our conversation. " * 5000, id="an order, many times"),
-    ],
-)
-def test_long_texts_are_read_at_once(text: str) -> None:
-    begun = time.perf_counter()
-    read_user({"role": "user", "content": text})
-    assert time.perf_counter() - begun < 1.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from openclaw_rl.learner.judge.rules.rules import RuleJudge, read_message
@@ -376,14 +374,6 @@ def test_a_long_message_gives_a_hint_of_bounded_length() -> None:
     reading = read_message("Please no bold, " + "and no lists, " * 100 + "please.")
     assert reading.score == -1.0
     assert reading.hint is not None and len(reading.hint) <= 300
-
-
-def test_a_huge_or_repetitive_message_is_read_at_once() -> None:
-    started = time.perf_counter()
-    repeated = ("nice and " * 16, "kind, nice, well put, " * 7, "say" + " them" * 28, "please be kind, " * 9)
-    for text in ("please " * 50_000, "in as the same " * 20_000, "no, " * 50_000, "you just " * 20_000, *repeated):
-        read_message(text)
-    assert time.perf_counter() - started < 5.0
 
 
 async def test_the_judge_says_what_it_saw_and_which_rules_it_used() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from openclaw_rl.proxy.conversation.chain import Chain
@@ -143,10 +141,3 @@ def test_the_session_is_named_behind_the_summary_of_a_compacted_history() -> Non
     speech = read_user({"role": "user", "content": text})
     assert (speech.speaker, speech.text.endswith("Beans.\n</summary>")) == ("notice", True)
     assert speech.runtime["sessionId"] == "5d1e"
-
-
-@pytest.mark.parametrize("text", ["\n" * 300_000, CONTEXT_BEGIN * 20_000, "Runtime: " * 40_000, "System: [" * 40_000])
-def test_hostile_text_is_read_in_no_time(text: str) -> None:
-    started = time.perf_counter()
-    read_user(said(text))
-    assert time.perf_counter() - started < 1.0
