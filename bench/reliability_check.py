@@ -6,6 +6,8 @@
     {"kind": "next_state", "turn_id"}            a later turn of the same session was acknowledged
     {"kind": "feedback", "turn_id", "feedback_id"}
     {"kind": "forgotten", "session_id", "erased": [bytes in hex, …]}
+    {"kind": "served", "version", "state"}       the engine began to serve it, and its state in the journal ("": none)
+    {"kind": "judged in a step", "turn_id"}      a sample was made of a turn while a step learned from it
 
 Only SQLite, JSON and SHA-256 are used. Look at a copy of a folder that nothing has open: SQLite recovers what it opens.
 """
@@ -23,6 +25,7 @@ from typing import Any
 
 Event = Mapping[str, Any]
 
+IN_STEP = "judged in a step"
 LINE = """
 line(n) AS (SELECT number FROM versions WHERE state = 'live'
             UNION SELECT parent FROM versions JOIN line ON number = n WHERE parent IS NOT NULL)
@@ -90,6 +93,12 @@ def check(data: Path, history: Iterable[Event] = ()) -> dict[str, list[str]]:
         try:
             _tables(connection, found)
             found["lost"] += _not_recorded(connection, events)
+            found["twice"] += [
+                f"turn {one['turn_id']} was judged in its step" for one in events if one["kind"] == IN_STEP
+            ]
+            for event in events:
+                if event["kind"] == "served" and event["version"] and event["state"] in ("", "rejected"):
+                    found["lineage"].append(f"version {event['version']} served, and was {event['state'] or 'unknown'}")
             found["files"] += _files(connection, data)
         except (sqlite3.Error, json.JSONDecodeError) as error:
             found["journal"].append(str(error))
@@ -177,6 +186,7 @@ def _files(connection: sqlite3.Connection, data: Path) -> list[str]:
         return []
     # The parent of a version that someone went back to may have been removed before.
     wanted = {live[0], live[1]} if live == rows[0] else {live[0]}
+    wanted |= {row[0] for row in rows if row[3] == "candidate"}
     found = []
     for number, parent, checkpoint, _ in rows:
         if number not in wanted or not checkpoint:

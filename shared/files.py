@@ -30,6 +30,7 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o644, like: os.stat
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        _sync(path.parent)  # else the file that was there may be back after a power cut
     except OSError:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)

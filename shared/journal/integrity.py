@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from openclaw_rl.shared.errors import DamagedRecord
 from openclaw_rl.shared.journal.accounting import accounting
-from openclaw_rl.shared.journal.learning import samples_of
+from openclaw_rl.shared.journal.learning import damaged_versions, samples_of
 from openclaw_rl.shared.journal.signals import records_of
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import naming_row, read_turn
@@ -24,6 +24,10 @@ _CONTRADICTIONS = {
     "JOIN turns ON turns.id = judge_queue.turn WHERE kind != 'main' OR status != 'complete' OR untrainable != ''",
     "versions are there and none is live": "SELECT count(*) FROM versions "
     "WHERE NOT EXISTS (SELECT 1 FROM versions WHERE state = 'live')",
+    "turns name a parent that is not there": "SELECT count(*) FROM turns WHERE parent_turn_id IS NOT NULL "
+    "AND parent_turn_id NOT IN (SELECT turn_id FROM turns)",
+    "versions have a state that there is not": "SELECT count(*) FROM versions "
+    "WHERE state NOT IN ('candidate', 'live', 'retired', 'rejected')",
     "messages belong to no turn": "SELECT count(*) FROM blobs WHERE id NOT IN (SELECT blob FROM turn_blobs) "
     "AND id NOT IN (SELECT image FROM blob_images)",
 }
@@ -33,6 +37,7 @@ def contradictions(connection: Connection) -> list[str]:
     """Contradictions between the tables, and turns that are in no place. Reads no content."""
     counts = [(int(connection.value(query)), text) for text, query in _CONTRADICTIONS.items()]
     found = [f"{count} {text}" for count, text in counts if count]
+    found += [f"the row of version {number} is not what was written" for number in damaged_versions(connection)]
     lost = accounting(connection)["lost"]
     return [*found, f"{lost} settled turns are in no place"] if lost else found
 

@@ -227,7 +227,7 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
         "metrics": json.dumps(dict(version.metrics)),
         "guard": json.dumps(dict(version.guard)),
     }
-    insert(connection, "versions", values)
+    insert(connection, "versions", values | {"checksum": _version_checksum(values)})
     for position, sample_id in enumerate(version.sample_ids):
         _consume(connection, version.number, position, sample_id)
     if version.state == "candidate" and version.parent is not None:
@@ -263,6 +263,8 @@ def set_version_state(
     found = _existing(connection, number)
     if guard is not None:
         connection.execute("UPDATE versions SET guard = ? WHERE number = ?", (json.dumps(dict(guard)), number))
+        checksum = _version_checksum(_version_row(connection, number))
+        connection.execute("UPDATE versions SET checksum = ? WHERE number = ?", (checksum, number))
     if state != found.state:
         _change_state(connection, number, found.state, state, found.guard if guard is None else guard)
 
@@ -388,6 +390,28 @@ def _sample(turn: Turn, row: tuple[Any, ...]) -> Sample:
         explicit=bool(explicit),
         hinted_prompts=prompts,
     )
+
+
+def _version_checksum(values: Mapping[str, Any]) -> bytes:
+    """A checksum of a version's columns, but its state."""
+    kept = {**values, "time": float(values["time"])}  # as the file has it
+    return encoding.checksum(
+        str(kept[name]).encode() for name in ("metrics", "guard", *_VERSION_PLAIN) if name != "state"
+    )
+
+
+def _version_row(connection: Connection, number: int) -> dict[str, Any]:
+    """The columns of a version as they are stored."""
+    row = connection.execute(f"{_VERSION} WHERE number = ?", (number,)).fetchone()
+    return dict(zip(("metrics", "guard", *_VERSION_PLAIN), row, strict=True))
+
+
+def damaged_versions(connection: Connection) -> list[int]:
+    """The versions whose row is not what was written. Those that an older version of this program wrote are taken as
+    they are.
+    """
+    rows = connection.execute("SELECT number, checksum FROM versions WHERE checksum IS NOT NULL").fetchall()
+    return [number for number, checksum in rows if checksum != _version_checksum(_version_row(connection, number))]
 
 
 def samples_of(connection: Connection, turn: Turn, row: int) -> list[Sample]:

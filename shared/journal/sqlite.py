@@ -206,16 +206,16 @@ class Database:
     def _errors(self, action: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # damage in an error's own text is no text
             raise JournalError(self._explain(action, error)) from error
 
-    def _explain(self, action: str, error: sqlite3.Error) -> str:
+    def _explain(self, action: str, error: Exception) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _NO_ROOM:
             remedy = "free some disk space (nothing acknowledged was lost, and writing continues once there is room)"
         elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             remedy = f"another process has held it for {BUSY_SECONDS:.0f} s; see which one has the file open"
-        elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or isinstance(error, UnicodeDecodeError):
             remedy = (
                 "the file is damaged or no journal; restore a copy, or choose another folder with the setting `data`"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -51,6 +51,12 @@ _FACTS = (
     *("episode", "kind", "policy", "finish_reason", "status", "untrainable"),
 )
 """Columns of a turn that never change and that learning goes by."""
+
+_CIRCUMSTANCES = (
+    *("session_id", "kind_reason", "dialect", "error", "request_key", "answer_key", "exchange_key"),
+    *("arrived", "first_token", "finished"),
+)
+"""Other columns that never change."""
 
 _TURN = f"""
 SELECT sessions.session_id, checksum, arrived, first_token, finished, sampling, versions, image_spans, tools, answer,
@@ -132,7 +138,8 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
             encoding.pack_ids(prompt[shared_ids:], near),
             encoding.pack_ids(response, array("I")),
             encoding.keep(logprobs.tobytes()),
-            _checksum(turn.turn_id, prompt, response, logprobs, [*digests, tools_digest, answer_digest], facts),
+            _checksum(turn.turn_id, prompt, response, logprobs, [*digests, tools_digest, answer_digest], facts)
+            + _checksum_of({**values, "session_id": turn.session_id}, _CIRCUMSTANCES),
         ),
     )
     blobs = [
@@ -242,7 +249,11 @@ def _read_turn(connection: Connection, row: int) -> Turn:
         digests.insert(len(blobs), encoding.address(b""))
     # Turns that an older version recorded have no checksum.
     facts = [{"sampling": sampling, "versions": versions, "image_spans": images, **fields}[name] for name in _FACTS]
-    if checksum is not None and checksum != _checksum(fields["turn_id"], prompt, response, logprobs, digests, facts):
+    found = _checksum(fields["turn_id"], prompt, response, logprobs, digests, facts)
+    if checksum is not None and len(checksum) > len(found):
+        times = {"arrived": arrived, "first_token": first_token, "finished": finished}
+        found += _checksum_of({**fields, **times, "session_id": session_id}, _CIRCUMSTANCES)
+    if checksum is not None and checksum != found:
         raise DamagedRecord("it is not what was recorded (checksum)")
     values = [encoding.decode(body) for _, body in contents]
     return Turn(
@@ -273,8 +284,17 @@ def _checksum(
     answer.
     """
     numbers = [values.tobytes() for values in (prompt, response, logprobs)]
-    rest = [fact if isinstance(fact, bytes) else str(fact).encode() for fact in facts]
-    return encoding.checksum([turn_id.encode(), *numbers, b"".join(digests), *rest])
+    return encoding.checksum([turn_id.encode(), *numbers, b"".join(digests), *map(_bytes, facts)])
+
+
+def _checksum_of(values: Mapping[str, object], names: Sequence[str]) -> bytes:
+    """A checksum of these columns; the file keeps times as floats."""
+    found = (values[name] for name in names)
+    return encoding.checksum([_bytes(float(one) if isinstance(one, int) else one) for one in found])
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def _base(connection: Connection, parent: tuple[str, int, int] | None, head: int | None) -> Base | None:

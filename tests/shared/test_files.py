@@ -46,3 +46,16 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypat
     with pytest.raises(OSError, match="No space"):
         replace_file(path, b"new")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_the_new_name_of_a_replaced_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, bytes]] = []
+    path, sync = tmp_path / "meta.json", os.fsync
+
+    def watched(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append((os.path.realpath(f"/proc/self/fd/{descriptor}"), path.read_bytes() if path.exists() else b""))
+
+    monkeypatch.setattr(os, "fsync", watched)
+    replace_file(path, b"new")
+    assert synced[-1] == (str(tmp_path), b"new"), "a power cut would bring back what was there"

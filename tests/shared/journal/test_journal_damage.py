@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.shared.errors import DamagedRecord
+from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
-from openclaw_rl.shared.records import Feedback, NextState, Sample, Turn, new_id
+from openclaw_rl.shared.records import Feedback, NextState, PolicyVersion, Sample, Turn, new_id
 from tests.shared.journal_records import agent_turns, make_turn
 
 
@@ -44,6 +44,7 @@ def _same(found: Turn, turn: Turn) -> bool:
         and found.answer == turn.answer
         and found.sampling == turn.sampling
         and tuple(found.versions) == tuple(turn.versions)
+        and (found.answer_key, found.kind_reason, found.timings) == (turn.answer_key, turn.kind_reason, turn.timings)
     )
 
 
@@ -56,6 +57,8 @@ def _same(found: Turn, turn: Turn) -> bool:
         ("turns", "versions"),
         ("turns", "sampling"),
         ("turns", "turn_id"),
+        ("turns", "answer_key"),
+        ("turns", "kind_reason"),
         ("blobs", "body"),
     ],
 )
@@ -200,6 +203,7 @@ def test_turns_of_an_older_version_have_no_checksum_and_are_read(tmp_path: Path)
         file.execute("ALTER TABLE samples DROP COLUMN released_from")
         file.execute("DROP TABLE work")
         file.execute("ALTER TABLE sessions DROP COLUMN owner")
+        file.execute("ALTER TABLE versions DROP COLUMN checksum")
         file.execute("ALTER TABLE versions DROP COLUMN removed")
         file.execute("PRAGMA user_version = 8")
     with closing(Journal(path)) as journal:
@@ -222,3 +226,34 @@ def _sample(turn: Turn) -> Sample:
         reward=-1.0,
         hint="Say it in one sentence.",
     )
+
+
+@pytest.mark.parametrize("column", ["metrics", "guard", "checkpoint", "method"])
+def test_every_byte_of_a_version_that_changes_is_named(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "journal.db"
+    with closing(Journal(path)) as journal:
+        version = PolicyVersion(
+            number=0, parent=None, state="candidate", checkpoint="here", method="binary", metrics={"step": 1.0}
+        )
+        journal.commit_version(version)
+        journal.set_version_state(0, "live", {"passed": True})
+        assert journal.contradictions() == []
+    with closing(sqlite3.connect(path)) as file:
+        (length,) = file.execute(f"SELECT length({column}) FROM versions").fetchone()
+    for place in range(length):
+        with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            ((kept,),) = file.execute(f"SELECT {column} FROM versions")
+            changed = kept[:place] + chr(ord(kept[place]) ^ 1) + kept[place + 1 :]
+            file.execute(f"UPDATE versions SET {column} = ?", (changed,))
+            with closing(Journal(path)) as journal:
+                assert journal.contradictions() == ["the row of version 0 is not what was written"]
+            file.execute(f"UPDATE versions SET {column} = ?", (kept,))
+
+
+def test_damage_in_the_schema_is_named_where_it_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    Journal(path).close()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"CREATE TABLE sessions", b"CREATE TABL\xc5 sessions"))
+    with pytest.raises(JournalError, match="damaged"):
+        Journal(path)
