@@ -58,6 +58,9 @@ _CIRCUMSTANCES = (
 )
 """Other columns that never change."""
 
+_PARENT = ("parent_turn_id", "parent_reason")
+"""Columns that change when the parent is forgotten, and only then."""
+
 _TURN = f"""
 SELECT sessions.session_id, checksum, arrived, first_token, finished, sampling, versions, image_spans, tools, answer,
   logprobs,
@@ -139,7 +142,8 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
             encoding.pack_ids(response, array("I")),
             encoding.keep(logprobs.tobytes()),
             _checksum(turn.turn_id, prompt, response, logprobs, [*digests, tools_digest, answer_digest], facts)
-            + _checksum_of({**values, "session_id": turn.session_id}, _CIRCUMSTANCES),
+            + _checksum_of({**values, "session_id": turn.session_id}, _CIRCUMSTANCES)
+            + _checksum_of(values, _PARENT),
         ),
     )
     blobs = [
@@ -253,6 +257,9 @@ def _read_turn(connection: Connection, row: int) -> Turn:
     if checksum is not None and len(checksum) > len(found):
         times = {"arrived": arrived, "first_token": first_token, "finished": finished}
         found += _checksum_of({**fields, **times, "session_id": session_id}, _CIRCUMSTANCES)
+    if checksum is not None and len(checksum) > len(found):
+        forgotten = fields["parent_reason"] == PARENT_FORGOTTEN and fields["parent_turn_id"] is None
+        found += checksum[len(found) :] if forgotten else _checksum_of(fields, _PARENT)
     if checksum is not None and checksum != found:
         raise DamagedRecord("it is not what was recorded (checksum)")
     values = [encoding.decode(body) for _, body in contents]

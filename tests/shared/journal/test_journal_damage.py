@@ -6,10 +6,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
+from openclaw_rl.shared.journal.turns import PARENT_FORGOTTEN
 from openclaw_rl.shared.records import Feedback, NextState, PolicyVersion, Sample, Turn, new_id
 from tests.shared.journal_records import agent_turns, make_turn
 
@@ -257,3 +259,19 @@ def test_damage_in_the_schema_is_named_where_it_is_no_text(tmp_path: Path) -> No
     path.write_bytes(content.replace(b"CREATE TABLE sessions", b"CREATE TABL\xc5 sessions"))
     with pytest.raises(JournalError, match="damaged"):
         Journal(path)
+
+
+def test_another_parent_is_noticed_unless_it_was_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    turn = msgspec.structs.replace(make_turn(), parent_reason="the conversation begins here")
+    with closing(Journal(path)) as journal:
+        journal.record_turn(turn)
+        with closing(sqlite3.connect(path, isolation_level=None)) as file:
+            for column, value in (("parent_reason", "the konversation begins here"), ("parent_turn_id", "turn_0")):
+                ((kept,),) = file.execute(f"SELECT {column} FROM turns")
+                file.execute(f"UPDATE turns SET {column} = ?", (value,))
+                with pytest.raises(DamagedRecord):
+                    journal.turn(turn.turn_id)
+                file.execute(f"UPDATE turns SET {column} = ?", (kept,))
+            file.execute("UPDATE turns SET parent_reason = ?", (PARENT_FORGOTTEN,))
+        assert journal.turn(turn.turn_id) is not None

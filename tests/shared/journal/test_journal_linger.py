@@ -77,7 +77,7 @@ async def test_without_its_episode_a_turn_is_not_recorded(tmp_path: Path, monkey
 
     monkeypatch.setattr("openclaw_rl.shared.journal.sessions.open_episode", fails)
     opening = journal.opening("ses", "policy", "header")
-    with pytest.raises(JournalError, match="could not be opened"):
+    with pytest.raises(JournalError, match="no room"):
         await journal.record_turn(make_turn("ses"), opening)
     with pytest.raises(JournalError, match="no room"):
         await opening.opened()
