@@ -125,10 +125,12 @@ class SayingEngine(StubEngine):
 
 
 @pytest.mark.parametrize(("rid", "turn"), [("a" * 32, "turn_" + "a" * 32), ("gen_1", "")])
-async def test_the_line_about_a_turn_names_it(rid: str, turn: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_line_about_a_turn_names_it(
+    rid: str, turn: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level(logging.INFO)
     shown: list[str] = []
-    caplog.handler.emit = lambda record: shown.append(JsonLines("engine").format(record))  # type: ignore[method-assign]
+    monkeypatch.setattr(caplog.handler, "emit", lambda record: shown.append(JsonLines("engine").format(record)))
     async with _client(SayingEngine()) as client:
         answer = await client.post("/generate", json={"input_ids": [1], "rid": rid, "sampling_params": {}})
         assert answer.status_code == 200
