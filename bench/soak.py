@@ -36,7 +36,7 @@ from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared import files
 from openclaw_rl.shared.checkpoints import SERVED
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal import AsyncJournal, sqlite
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
@@ -47,6 +47,10 @@ WARM_UP = 0.4
 SAMPLES = 200
 """Samples of the memory in a run."""
 SESSION_TURNS = 6
+PAGE_CACHE_KB = 256
+"""Size of SQLite's page caches here: those of the service fill to a bound for tens of thousands of turns, which is no
+growth, but would hide it.
+"""
 MOST_WAITING = 400
 """Turns that may wait for the judge before the clients wait for it."""
 TEXTS = (
@@ -253,6 +257,7 @@ async def soak(turns: int, clients: int, *, trace: bool) -> dict[str, Any]:
 
 async def measure(options: argparse.Namespace) -> int:
     """Run it; returns 1 if a turn was lost."""
+    sqlite.PAGE_CACHE_KB = PAGE_CACHE_KB
     if options.learner:
         await learn(options.learner)
         return 0

@@ -24,6 +24,8 @@ from openclaw_rl.shared.journal.migrations import migrate
 
 BUSY_SECONDS = 30.0
 """Seconds that a writer waits for the writers of other processes before it fails."""
+PAGE_CACHE_KB = 8192
+"""Size to which the page cache of each connection fills, in KiB."""
 SYNCHRONOUS = "FULL"
 """SQLite's `synchronous`. Only tests lower it: they end processes, never the machine."""
 
@@ -195,7 +197,7 @@ class Database:
             "foreign_keys = ON",
             "secure_delete = ON",
             "temp_store = MEMORY",
-            "cache_size = -8192",
+            f"cache_size = -{PAGE_CACHE_KB}",
             "journal_size_limit = 8388608",
         ):
             connection.execute(f"PRAGMA {pragma}")
