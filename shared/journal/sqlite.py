@@ -31,6 +31,8 @@ SYNCHRONOUS = "FULL"
 
 _OPENING = threading.Lock()
 _RECENT_BYTES = 8 << 20
+_ENTRY_BYTES = 600
+"""Bytes of a kept turn without its digests and ids: its key, and the objects of Python."""
 
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
@@ -58,7 +60,7 @@ class Database:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _file(os.fspath(path))
         self.commits = 0
-        self._recent = SharedCache[str, Content](_RECENT_BYTES, lambda one: 64 * len(one.digests) + 4 * len(one.ids))
+        self._recent = SharedCache[str, Content](_RECENT_BYTES, _bytes_of)
         self._local = threading.local()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -228,6 +230,11 @@ class Database:
         else:
             remedy = "see the error of SQLite"
         return f"cannot {action} journal {self.path}: {error}; {remedy}"
+
+
+def _bytes_of(content: Content) -> int:
+    """Memory that a kept turn takes."""
+    return _ENTRY_BYTES + 64 * len(content.digests) + 4 * len(content.ids)
 
 
 def _wait_when_busy(connection: sqlite3.Connection) -> None:
