@@ -163,7 +163,7 @@ async def session(request: Request) -> Response:
     """One session with its episodes and a line about each turn."""
     session_id = _path_session(request)
     row = await _service(request).journal.session(session_id)
-    if row is None:
+    if row is None or not _caller(request).sees(row.owner):
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
     return json_response(msgspec.to_builtins(row))
 
@@ -182,13 +182,15 @@ async def forget_some(request: Request) -> Response:
     service, _, fields = await _read(request, _ForgetBody)
     if (fields.session_id is None) == (fields.before is None):
         raise BadRequest("Name either session_id or before.", param="before")
-    found, left = await service.journal.forgettable(session_id=fields.session_id, before=fields.before or 0.0), 0
+    session_id, before = fields.session_id, fields.before or 0.0
     if fields.preview:
+        found = await service.journal.forgettable(session_id=session_id, before=before)
         left = found.episodes
-    elif fields.session_id is not None:
-        _, found.pending = await service.sessions.forget(fields.session_id)
+    elif session_id is not None:
+        found, left = await service.journal.forgettable(session_id=session_id), 0
+        _, found.pending = await service.sessions.forget(session_id)
     else:
-        found, left = await service.sessions.forget_before(fields.before or 0.0, _FORGET_SECONDS)
+        found, left = await service.sessions.forget_before(before, _FORGET_SECONDS)
     return json_response({**msgspec.to_builtins(found), "left": left})
 
 
