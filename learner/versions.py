@@ -151,17 +151,17 @@ class Versions:
         """The live version; its nearest intact ancestor takes over where its checkpoint is damaged. It is read whole
         where its weights are to be restored or loaded, not while they are at work.
         """
-        versions = {version.number: version for version in await self._journal.versions()}
-        intact, fault = await asyncio.to_thread(nearest_intact, versions, live.number)
-        if not fault:
-            return live
-        note = f"{fault}. Version {intact.number} is live instead"
-        log.error("%s", note)
-        self._progress.note(DAMAGED, note)
-        # One transaction retires the one and makes the other live: a crash must not leave none.
-        await self._journal.set_version_state(intact.number, "live")
-        await self._journal.set_version_state(live.number, "retired", {**live.guard, "damaged": fault})
-        return intact
+        while True:
+            versions = {version.number: version for version in await self._journal.versions()}
+            intact, fault = await asyncio.to_thread(nearest_intact, versions, live.number)
+            if not fault:
+                return live
+            if await self._journal.replace_damaged(live.number, intact.number, fault):
+                note = f"{fault}. Version {intact.number} is live instead"
+                log.error("%s", note)
+                self._progress.note(DAMAGED, note)
+                return intact
+            live = await self._live()
 
     async def undo(self, candidate: Candidate | None = None) -> None:
         """Take the trainer back to the live version after a step that does not count, and remove what it wrote, unless

@@ -34,6 +34,8 @@ from openclaw_rl.shared.records import Feedback, Outcome, now
 
 _LARGEST_BODY = 1 << 20
 _LARGEST_NUMBER = sys.float_info.max
+_LATE_SECONDS = 1.0
+"""Feedback of this age was delivered late, after a retry: others may have been given since."""
 _FORGET_SECONDS = 10.0
 """A request to forget takes about so long at most."""
 
@@ -103,7 +105,7 @@ async def feedback(request: Request) -> Response:
     entry = Feedback(
         turn_id=turn_id, session_id=session_id, score=score, text=text, source=source, time=given, **chosen_id
     )
-    await service.journal.add_feedback(entry)
+    await service.journal.add_feedback(entry, late=fields.age_seconds > _LATE_SECONDS)
     service.metrics.feedback.labels(entry.source).inc()
     answer = {"turn_id": turn_id, "session_id": session_id, "feedback_id": entry.feedback_id, "score": score}
     return await _respond(service, "feedback", answer)
@@ -182,15 +184,15 @@ async def forget_some(request: Request) -> Response:
     service, _, fields = await _read(request, _ForgetBody)
     if (fields.session_id is None) == (fields.before is None):
         raise BadRequest("Name either session_id or before.", param="before")
-    session_id, before = fields.session_id, fields.before or 0.0
-    if fields.preview:
-        found = await service.journal.forgettable(session_id=session_id, before=before)
-        left = found.episodes
-    elif session_id is not None:
-        found, left = await service.journal.forgettable(session_id=session_id), 0
-        _, found.pending = await service.sessions.forget(session_id)
-    else:
+    before, left = fields.before or 0.0, 0
+    if fields.session_id is None and not fields.preview:
         found, left = await service.sessions.forget_before(before, _FORGET_SECONDS)
+    else:
+        found = await service.journal.forgettable(session_id=fields.session_id, before=before)
+        if fields.preview:
+            left = found.episodes
+        elif fields.session_id is not None:
+            _, found.pending = await service.sessions.forget(fields.session_id)
     return json_response({**msgspec.to_builtins(found), "left": left})
 
 

@@ -108,6 +108,7 @@ class Operations:
     commit_version = Operation(learning.commit_version, writes=True)
     mark_known = Operation(learning.mark_known, writes=True)
     set_version_state = Operation(learning.set_version_state, writes=True)
+    replace_damaged = Operation(learning.replace_damaged, writes=True)
     make_live = Operation(learning.make_live, writes=True)
     may_go_live = Operation(learning.may_go_live)
     promote = Operation(learning.promote, writes=True)

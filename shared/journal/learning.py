@@ -269,6 +269,18 @@ def set_version_state(
         _change_state(connection, number, found.state, state, found.guard if guard is None else guard)
 
 
+def replace_damaged(connection: Connection, damaged: int, intact: int, fault: str) -> bool:
+    """Make an intact version live instead of the live one, whose checkpoint has a fault. False, and nothing is changed,
+    where another version was made live meanwhile.
+    """
+    version = _existing(connection, damaged)
+    if version.state != "live":
+        return False
+    set_version_state(connection, intact, "live")
+    set_version_state(connection, damaged, "retired", {**version.guard, "damaged": fault})
+    return True
+
+
 def make_live(connection: Connection, number: int) -> bool:
     """Make a candidate live, or retire it if its parent is live no more (a user chose another version) or a version is
     pinned. Returns whether it is live.

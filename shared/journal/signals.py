@@ -117,16 +117,12 @@ def _is_foreign(connection: Connection, turn: int, frame: Frame) -> bool:
     return bool(digest != frame.system)
 
 
-_FRESH_SECONDS = 1.0
-"""A word of this age was said now: it does not come late."""
-
-
-def add_feedback(connection: Connection, feedback: Feedback) -> None:
-    """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`. A word that is said now
-    comes after all others on its turn, also if the clock was set back since; one that comes late keeps its time.
+def add_feedback(connection: Connection, feedback: Feedback, *, late: bool = False) -> None:
+    """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`. A word comes after all
+    others on its turn, also if the clock was set back since; one that comes `late` has its place by its time.
     """
     turn = turn_row(connection, feedback.turn_id)
-    if feedback.time > now() - _FRESH_SECONDS:
+    if not late:
         latest = max((one.time for one in feedback_for(connection, feedback.turn_id)), default=0.0)
         feedback = msgspec.structs.replace(feedback, time=max(feedback.time, latest))
     added = connection.execute(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.learner.versions import DAMAGED
-from openclaw_rl.shared.checkpoints import SERVED, damage, folder_digest, sealed_digest, unsealed
+from openclaw_rl.shared.checkpoints import SERVED, damage, folder_digest, nearest_intact, sealed_digest, unsealed
 from openclaw_rl.shared.records import PolicyVersion
 from tests.learner.test_loop import COMPLAINTS, states, tell
 from tests.learner.world import World, Worlds
@@ -86,25 +86,22 @@ async def test_the_nearest_intact_ancestor_takes_over(worlds: Worlds, tmp_path: 
     assert (await states(world))[-1] == (3, 1, "live")
 
 
-async def test_a_crash_while_an_ancestor_takes_over_leaves_one_live_version(
+async def test_a_version_that_is_made_live_while_checkpoints_are_read_stays_live(
     worlds: Worlds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = worlds(train=False)
-    for number, parent in ((0, None), (1, 0)):
-        gone = str(tmp_path / "gone") if number else ""
-        await world.journal.commit_version(PolicyVersion(number=number, parent=parent, state="live", checkpoint=gone))
+    gone = str(tmp_path / "gone")
+    for number, parent, checkpoint in ((0, None, ""), (1, 0, ""), (2, 1, gone)):
+        version = PolicyVersion(number=number, parent=parent, state="live", checkpoint=checkpoint)
+        await world.journal.commit_version(version)
 
-    class Death(Exception):
-        pass
+    def read(*arguments: Any) -> tuple[PolicyVersion, str]:
+        world.journal.sync.promote(0)
+        return nearest_intact(*arguments)
 
-    async def once(*arguments: Any) -> None:
-        world.journal.sync.set_version_state(*arguments)
-        raise Death
-
-    monkeypatch.setattr(world.journal, "set_version_state", once, raising=False)
-    with pytest.raises(Death):
-        await world.versions.follow()
-    assert [version.state for version in world.journal.sync.versions()] == ["live", "retired"]
+    monkeypatch.setattr("openclaw_rl.learner.versions.nearest_intact", read)
+    assert (await world.versions.follow()).number == 0
+    assert [version.state for version in world.journal.sync.versions()] == ["live", "retired", "retired"]
 
 
 async def test_the_base_takes_over_where_no_ancestor_is_intact(worlds: Worlds, tmp_path: Path) -> None:

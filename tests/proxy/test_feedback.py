@@ -48,10 +48,12 @@ def test_feedback_that_comes_late_is_about_what_had_been_answered_when_it_was_sa
     with service.client() as client:
         late = client.post("/rl/feedback", json={"session_id": "fb-late", "score": 1, "age_seconds": age}).json()
         soon = client.post("/rl/feedback", json={"session_id": "fb-late", "score": -1, "age_seconds": 0}).json()
+        client.post("/rl/feedback", json={"turn_id": turns[1], "score": 0.5, "age_seconds": 60})
         never = client.post("/rl/feedback", json={"session_id": "fb-late", "score": -1, "age_seconds": 86400})
         wrong = client.post("/rl/feedback", json={"session_id": "fb-late", "score": -1, "age_seconds": -1})
     assert [late["turn_id"], soon["turn_id"]] == turns
     assert (never.status_code, wrong.status_code) == (404, 400)
+    assert [one.score for one in service.journal().feedback_for(turns[1])] == [0.5, -1]
 
 
 def test_feedback_that_is_sent_twice_counts_once(service: Proxy) -> None:

@@ -323,7 +323,7 @@ async def test_typed_feedback_is_the_last_word_also_after_a_reaction_of_the_same
     thumb = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=1.0, source="reaction")
     await talk.journal.add_feedback(thumb)
     earlier = Feedback(turn_id=first.turn_id, session_id=first.session_id, score=-1.0, source="extension", time=1.0)
-    await talk.journal.add_feedback(earlier)
+    await talk.journal.add_feedback(earlier, late=True)
     await talk.ask(user("hi", "s"), said("hello"), user("/bad"), user("/good"), user("And?"))
     given = [one.score for one in await talk.journal.feedback_for(first.turn_id)]
     assert sorted(given[:2]) == [-1.0, 1.0] and given[2:] == [-1.0, 1.0]

@@ -200,14 +200,8 @@ def test_turns_of_an_older_version_have_no_checksum_and_are_read(tmp_path: Path)
         journal.record_turn(turn)
         journal.add_sample(_sample(turn))
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("ALTER TABLE contents DROP COLUMN checksum")
-        file.execute("ALTER TABLE samples DROP COLUMN checksum")
-        file.execute("ALTER TABLE samples DROP COLUMN released_from")
-        file.execute("DROP TABLE work")
-        file.execute("ALTER TABLE sessions DROP COLUMN owner")
-        file.execute("ALTER TABLE versions DROP COLUMN checksum")
-        file.execute("ALTER TABLE versions DROP COLUMN removed")
-        file.execute("PRAGMA user_version = 8")
+        file.execute("UPDATE contents SET checksum = NULL")  # as the migration left them
+        file.execute("UPDATE samples SET checksum = NULL")
     with closing(Journal(path)) as journal:
         found = journal.turn(turn.turn_id)
         assert found is not None and _same(found, turn)

@@ -92,7 +92,7 @@ def test_a_word_that_was_said_earlier_and_came_late_is_judged_once(journal: Jour
     journal.record_turn(turn)
     last = Feedback(turn_id=turn.turn_id, session_id="ses", score=-1.0, time=2000.0)
     journal.add_feedback(last)
-    journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=1.0, time=1000.0))
+    journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=1.0, time=1000.0), late=True)
     journal.add_judgement(judged(turn, feedback=last))
     assert waiting(journal) == []
 
@@ -370,7 +370,8 @@ def test_the_latest_feedback_counts_last_whenever_it_came(journal: Journal) -> N
     turn = make_turn()
     journal.record_turn(turn)
     for score, time in ((-1.0, 20.0), (1.0, 10.0), (0.5, 20.0)):
-        journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=score, time=time))
+        entry = Feedback(turn_id=turn.turn_id, session_id="ses", score=score, time=time)
+        journal.add_feedback(entry, late=time < 20.0)
     assert [one.score for one in journal.feedback_for(turn.turn_id)] == [1.0, -1.0, 0.5]
 
 
@@ -421,11 +422,12 @@ def test_a_clock_that_is_set_back_lets_no_older_word_win(journal: Journal) -> No
     turn = make_turn()
     journal.record_turn(turn)
 
-    def says(text: str, time: float) -> None:
-        journal.add_feedback(Feedback(turn_id=turn.turn_id, session_id="ses", score=None, text=text, time=time))
+    def says(text: str, age: float, *, late: bool = False) -> None:
+        entry = Feedback(turn_id=turn.turn_id, session_id="ses", score=None, text=text, time=now() - age)
+        journal.add_feedback(entry, late=late)
 
-    says("while the clock was an hour ahead", now() + 3600)
-    says("after it was set", now())
-    says("said long ago, and delivered late", now() - 3600)
+    says("while the clock was an hour ahead", -3600)
+    says("after it was set", 30)  # the journal was held so long
+    says("said long ago, and delivered late", 3600, late=True)
     said = [one.text for one in journal.feedback_for(turn.turn_id)]
     assert said == ["said long ago, and delivered late", "while the clock was an hour ahead", "after it was set"]
