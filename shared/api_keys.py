@@ -17,7 +17,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.files import replace_file
-from openclaw_rl.shared.owners import SERVICE, SERVICE_NAME, why_no_owner
+from openclaw_rl.shared.owners import SERVICE_NAME, why_no_owner
 from openclaw_rl.shared.records import now
 
 KeyScope = Literal["chat", "feedback", "read", "admin"]
@@ -71,7 +71,7 @@ class KeyFile:
         """Make a key; it is known to the caller alone. Raises `ConfigError` for a name that is taken, or cannot be one
         or its owner's.
         """
-        for one in {name, name if owner is None else owner} - {SERVICE}:
+        for one in (name, owner or name):
             if wrong := why_no_owner(one):
                 raise ConfigError(f"{one!r} is no name for a key or an owner: {wrong}")
         if name == SERVICE_NAME:

@@ -108,9 +108,10 @@ class SampledTurns:
         while self._bytes > self._capacity:
             self._drop(next(iter(self._turns)))
 
-    def forget(self, session_id: str) -> None:
-        """Remove everything of a session."""
-        for turn_id in [turn_id for turn_id, (owner, _) in self._turns.items() if owner == session_id]:
+    def forget(self, *session_ids: str) -> None:
+        """Remove everything of some sessions."""
+        gone = set(session_ids)
+        for turn_id in [turn_id for turn_id, (session_id, _) in self._turns.items() if session_id in gone]:
             self._drop(turn_id)
 
     def _drop(self, turn_id: str) -> None:

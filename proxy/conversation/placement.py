@@ -111,11 +111,12 @@ class Conversations:
             return None, NO_PARENT
         return self.sampled.get(placement.parent.turn_id), FORGOTTEN
 
-    def forget(self, session_id: str) -> None:
-        """Remove everything of a session from memory."""
-        self.tree.forget(session_id)
-        self.sampled.forget(session_id)
-        self.chains.clear()  # they do not know which session a history belongs to
+    def forget(self, *session_ids: str) -> None:
+        """Remove everything of some sessions from memory."""
+        if session_ids:
+            self.tree.forget(*session_ids)
+            self.sampled.forget(*session_ids)
+            self.chains.clear()  # they do not know which session a history belongs to
 
     def recorded(self, turn: Turn, written: Written | None = None) -> None:
         """Remember a committed turn, and how its prompt was `written`: later requests may continue it."""

@@ -128,13 +128,16 @@ class SessionKeeper:
             )
         return turn
 
-    async def forget(self, session_id: str, episode: int | None = None) -> tuple[list[int], bool]:
-        """Delete a session and its answers in progress, or an episode that is over. The versions that learned from it,
-        and whether its text is `pending` in the journal's log, since another program reads it. Raises `NotFound`.
+    async def forget(self, session_id: str) -> tuple[list[int], bool]:
+        """Delete a session and its answers in progress. The versions that learned from it, and whether its text is
+        `pending` in the journal's log, since another program reads it. Raises `NotFound`.
         """
         if await self.journal.session(session_id) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
-        versions = await self._forget(session_id, episode)
+        self.recorder.forget(session_id)
+        versions = await self.journal.forget(session_id)
+        self.conversations.forget(session_id)
+        self.limit.left(session_id)
         return versions, not await self._erased()
 
     async def forget_before(self, before: float, seconds: float = math.inf) -> tuple[Forgotten, int]:
@@ -145,22 +148,17 @@ class SessionKeeper:
         old = await self.journal.old_episodes(before)
         done: list[OldEpisode] = []
         versions = set[int]()
-        while old and time.monotonic() < due:
-            done.append(old.pop(0))
-            versions.update(await self._forget(done[-1].session_id, done[-1].episode, before))
+        try:
+            for one in old:
+                if time.monotonic() >= due:
+                    break
+                done.append(one)
+                versions.update(await self.journal.forget(one.session_id, one.episode, before))
+        finally:  # at once: each time all that is in memory is gone through, while requests wait
+            self.conversations.forget(*{one.session_id for one in done})
         forgotten = Forgotten.of(done, versions)
         forgotten.pending = not await self._erased()
-        return forgotten, len(old)
-
-    async def _forget(self, session_id: str, episode: int | None, before: float | None = None) -> list[int]:
-        whole = episode is None and before is None
-        if whole:
-            self.recorder.forget(session_id)
-        versions = await self.journal.forget(session_id, episode, before)
-        self.conversations.forget(session_id)
-        if whole:
-            self.limit.left(session_id)
-        return versions
+        return forgotten, len(old) - len(done)
 
     async def _erased(self) -> bool:
         for _ in range(ERASING_TRIES):

@@ -89,17 +89,19 @@ class Tree:
         waiting = self._unanswered.get((owner, request), {})
         return [session_id for session_id, arrived in waiting.items() if arrived >= since]
 
-    def forget(self, session_id: str) -> None:
-        """Remove everything of a session."""
+    def forget(self, *session_ids: str) -> None:
+        """Remove everything of some sessions."""
+        gone = set(session_ids)
         for index in (self._answers, self._requests):
             for key, refs in list(index.items()):
-                kept = [ref for ref in refs if ref.session_id != session_id]
+                kept = [ref for ref in refs if ref.session_id not in gone]
                 if not kept:
                     del index[key]
                 elif len(kept) < len(refs):
                     index[key] = kept
-        for _, request in list(self._unanswered):
-            self.answered(request, session_id)
+        for (_, request), waiting in list(self._unanswered.items()):
+            for session_id in gone.intersection(waiting):
+                self.answered(request, session_id)
 
 
 def _put(index: LRUCache[_Key, list[TurnRef]], key: _Key, ref: TurnRef) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import hmac
 import importlib
 import importlib.util
@@ -115,7 +116,11 @@ class AdapterProcess:
         if self._starting is None or self._starting.done():
             if time.monotonic() < self._not_before:
                 raise self._unavailable()
-            self._starting = asyncio.create_task(self._start(), name="start adapter")
+            self._starting = asyncio.create_task(
+                self._start(),
+                name="start adapter",
+                context=contextvars.Context(),  # what it logs is about no turn of the request that began it
+            )
         return await asyncio.shield(self._starting)  # others may wait for it, too
 
     async def stop(self) -> None:

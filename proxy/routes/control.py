@@ -165,7 +165,7 @@ async def session(request: Request) -> Response:
     """One session with its episodes and a line about each turn."""
     session_id = _path_session(request)
     row = await _service(request).journal.session(session_id)
-    if row is None:
+    if row is None or not _caller(request).sees(row.owner):
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
     return json_response(msgspec.to_builtins(row))
 

@@ -37,6 +37,14 @@ async def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     await opened.close()
 
 
+@pytest.fixture
+async def patient(tmp_path: Path) -> AsyncIterator[AsyncJournal]:
+    """A journal whose writes wait for as long as another process writes."""
+    opened = AsyncJournal(tmp_path / "journal.db", linger=0)
+    yield opened
+    await opened.close()
+
+
 async def test_a_turn_is_recorded_whose_episode_could_not_be_opened_before(journal: AsyncJournal) -> None:
     turn = make_turn(session_id="held")
     with held(journal.sync.path):
@@ -49,15 +57,13 @@ async def test_a_turn_is_recorded_whose_episode_could_not_be_opened_before(journ
     assert opening.number == 0 and await journal.turn(turn.turn_id) is not None
 
 
-async def test_a_turn_that_was_given_up_is_not_recorded_later(
-    journal: AsyncJournal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_turn_that_was_given_up_is_not_recorded_later(patient: AsyncJournal) -> None:
     turn = make_turn(session_id="held")
-    with held(journal.sync.path), pytest.raises(JournalError, match=r"could not be written within 0\.001 s"):
-        await journal.record_turn(turn, journal.opening("held", "policy", "header"), patience=0.001)
+    with held(patient.sync.path), pytest.raises(JournalError, match=r"could not be written within 0\.001 s"):
+        await patient.record_turn(turn, patient.opening("held", "policy", "header"), patience=0.001)
     later = make_turn(session_id="held")
-    assert await journal.record_turn(later, patience=60.0)
-    assert await journal.turn(turn.turn_id) is None
+    assert await patient.record_turn(later, patience=60.0)
+    assert await patient.turn(turn.turn_id) is None
 
 
 async def test_words_for_earlier_turns_are_written_once_the_journal_can_be(
@@ -79,13 +85,13 @@ async def test_words_for_earlier_turns_are_written_once_the_journal_can_be(
 
 
 async def test_without_a_journal_nothing_is_recorded_until_it_can_be_written(
-    journal: AsyncJournal, monkeypatch: pytest.MonkeyPatch
+    patient: AsyncJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder_module, "SLOW_WRITE_SECONDS", 0.001)
-    talk = Talk(journal)
-    optional = Recorder(journal, talk.conversations, talk.metrics, "policy", required=False)
+    talk = Talk(patient)
+    optional = Recorder(patient, talk.conversations, talk.metrics, "policy", required=False)
     placement = await talk.place(says("hi"))
-    with held(journal.sync.path):
+    with held(patient.sync.path):
         entry = optional.enter(placement, [])
         with pytest.raises(JournalError):
             await optional.record(make_turn(session_id=placement.session_id), entry)

@@ -60,9 +60,17 @@ async def test_a_request_to_forget_says_how_much_is_left(tmp_path: Path) -> None
     for number in range(3):
         journal.sync.record_turn(make_turn(f"ses-{number}", timings=Timings(1e6, 1e6, 1e6)))
         journal.sync.end_episode(f"ses-{number}", "idle")
+    journal.sync.record_turn(make_turn("new", timings=Timings(4e9, 4e9, 4e9)))
     keeper = keeper_of(journal)
+    tree = keeper.conversations.tree
+    for row in journal.sync.sessions():
+        tree.add([ref for ref in [journal.sync.last_main_turn(row.session_id)] if ref is not None])
+        tree.began(row.session_id.encode(), row.session_id, 1e6)
+    remembered = len(tree)
     forgotten, left = await keeper.forget_before(2e6, 0.0)
-    assert (forgotten.turns, left) == (0, 3)
+    assert (forgotten.turns, left, len(tree)) == (0, 3, remembered)
     forgotten, left = await keeper.forget_before(2e6)
     assert (forgotten.turns, forgotten.pending, left) == (3, False, 0)
+    assert remembered == 4 and len(tree) == 1
+    assert [name for name in ("ses-0", "ses-2", "new") if tree.unanswered("", name.encode(), 0.0)] == ["new"]
     await journal.close()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -80,6 +81,9 @@ def test_a_key_of_the_name_of_a_revoked_one_has_the_same_owner(tmp_path: Path) -
     file = KeyFile(tmp_path)
     file.create("bob", ["chat"])
     file.revoke("bob")
+    for no_name in ("", "a@@b"):
+        with pytest.raises(ConfigError, match="is no name for a key"):
+            file.create(no_name, ["chat"], owner="")
     again = file.find(file.create("bob", ["read"]))
     assert again is not None and (again.number, again.owned_by) == (2, "bob")
 
@@ -198,6 +202,9 @@ def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None
         row = journal.session("mine@@alice")
         assert row is not None and row.episodes[0].ended is None
         assert ops.post("/rl/feedback", json={"session_id": "mine@@alice", "score": 1}).json()["turn_id"] == turn
+        with closing(sqlite3.connect(journal.path)) as older, older:  # named by a client before there were owners
+            older.execute("UPDATE sessions SET owner = '' WHERE session_id = 'mine@@bob'")
+        assert bob.get("/rl/sessions/mine").status_code == 404
         assert alice.delete("/rl/sessions/mine").status_code == 403
         assert ops.delete("/rl/sessions/mine@@alice").json()["forgotten"] is True
         assert journal.session("mine@@alice") is None and journal.session("mine") is not None
