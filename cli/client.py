@@ -70,6 +70,14 @@ class Service:
         """The answer to a POST with a JSON body."""
         return self._call("POST", path, json=content, headers=headers, timeout=seconds)
 
+    def policy(self) -> str:
+        """The policy's own name, without a version."""
+        listed = [str(entry["id"]) for entry in self.get("/v1/models").get("data", ())]
+        for name in listed:
+            if "@" not in name:
+                return name
+        raise ServiceError(f"{self.url} lists no model")
+
     def _call(self, method: str, path: str, **arguments: Any) -> Any:
         try:
             answer = self._http.request(method, path, **arguments)

@@ -12,12 +12,14 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from openclaw_rl.cli.client import Service, ServiceError
+from openclaw_rl.cli.client import Service
 from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 from openclaw_rl.cli.tables import console, table, visible
+from openclaw_rl.cli.trajectories.trajectory import answer_text, wire_message
 from openclaw_rl.learner.guard.degeneration import loops
 from openclaw_rl.shared.errors import ConfigError
-from openclaw_rl.shared.messages.normalize import text_of
+from openclaw_rl.shared.messages.normalize import normalize_messages, text_of
+from openclaw_rl.shared.records import Message
 
 SECONDS = 600.0
 UNRECORDED = {"X-RL-Train": "never", "X-Turn-Type": "side"}
@@ -72,7 +74,7 @@ def diff(
     prompts = prompts or list(islice(recent(asked), limit))
     if not prompts:
         raise ConfigError("no main turn is recorded whose prompt could be asked; give one with --prompt")
-    numbers, own = (first, second), _policy(asked)
+    numbers, own = (first, second), asked.policy()
     models = [f"{own}@{number}" for number in numbers]
     rows = []
     for one in prompts:
@@ -117,21 +119,8 @@ def of_turn(explained: Mapping[str, Any]) -> AskedPrompt:
     """The prompt of a turn, with the score of its latest judgement."""
     turn, judgements = explained["turn"], explained["judgements"]
     score = judgements[-1]["score"] if judgements else None
-    messages = [_as_sent(message) for message in turn["messages"]]
+    messages = list(map(wire_message, turn["messages"]))
     return AskedPrompt(messages, turn["tools"], turn["turn_id"], _text(turn["answer"]), score)
-
-
-def _as_sent(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recorded message as a client sends it."""
-    calls = [
-        {
-            "id": call["id"],
-            "type": "function",
-            "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
-        }
-        for call in message.get("tool_calls") or ()
-    ]
-    return {**message, "tool_calls": calls} if calls else message
 
 
 def _read(file: Path) -> list[AskedPrompt]:
@@ -158,16 +147,8 @@ def _ask(asked: Service, model: str, prompt: AskedPrompt, max_tokens: int) -> Ve
     if prompt.tools:
         body["tools"] = prompt.tools
     answer = asked.post("/v1/chat/completions", body, headers=UNRECORDED, seconds=SECONDS)
-    return VersionAnswer.to(prompt, _text(answer["choices"][0]["message"]), int(answer["usage"]["completion_tokens"]))
-
-
-def _policy(asked: Service) -> str:
-    """The policy's own name. Raises `ServiceError`."""
-    for entry in asked.get("/v1/models").get("data", ()):
-        name, version, _ = str(entry["id"]).partition("@")
-        if not version:
-            return name
-    raise ServiceError(f"{asked.url} lists no model")
+    (given,) = normalize_messages([answer["choices"][0]["message"]])
+    return VersionAnswer.to(prompt, _text(given), int(answer["usage"]["completion_tokens"]))
 
 
 def _show(models: Sequence[str], prompt: AskedPrompt, answers: Sequence[VersionAnswer]) -> None:
@@ -183,17 +164,6 @@ def _last_words(prompt: AskedPrompt) -> str:
     return text_of(dict(prompt.messages[-1])) if prompt.messages else ""
 
 
-def _text(message: Mapping[str, Any]) -> str:
-    """The text of an answer, and its calls of tools."""
-    calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    shown = [f"{call.get('name')}({_arguments(call.get('arguments'))})" for call in calls]
-    return "\n".join(filter(None, [text_of(dict(message)), *shown]))
-
-
-def _arguments(value: Any) -> str:
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return str(value)
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+def _text(answer: Message) -> str:
+    """The text of a canonical answer and its calls of tools, without its reasoning."""
+    return answer_text({**answer, "reasoning": ""})

@@ -214,12 +214,7 @@ def _served(options: EvalOptions) -> list[Target]:
     if (options.model or options.arms) and not (options.url or options.data or options.versions):
         return []
     found = service(options.data, options.url, options.key)
-    model = options.model_name
-    if not model:
-        listed = [str(entry["id"]) for entry in found.get("/v1/models").get("data", ())]
-        model = next((name for name in listed if "@" not in name), "")
-        if not model:
-            raise ConfigError(f"{found.url} lists no model; name one with --model-name")
+    model = options.model_name or found.policy()
     if not options.versions:
         return [Target(model, found.url, found.key, model)]
     numbers = [number.strip() for number in options.versions.split(",") if number.strip()]

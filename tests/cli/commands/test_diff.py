@@ -17,7 +17,7 @@ from tests.cli.test_commands import Talk, fails, run
 from tests.processes import Proxy
 from tests.shared.journal_records import judged, make_turn
 
-CALL = {"type": "function", "function": {"name": "read", "arguments": '{"path": "a"}'}}
+CALL = {"type": "function", "function": {"name": "read", "arguments": '{"path":"a"}'}}
 
 
 def test_a_score_is_known_of_the_answer_that_was_judged_alone(tmp_path: Path) -> None:
@@ -36,15 +36,18 @@ def test_a_score_is_known_of_the_answer_that_was_judged_alone(tmp_path: Path) ->
 
 
 def test_recorded_calls_are_sent_as_clients_send_them() -> None:
-    call = {"id": "call_1", "name": "read", "arguments": {"path": "a"}}
-    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    calls = [
+        {"id": f"call_{number}", "name": "read", "arguments": path}
+        for number, path in enumerate(({"path": "a"}, "a b"))
+    ]
+    message = {"role": "assistant", "content": "", "tool_calls": calls}
     prompt = of_turn(
         {"turn": {"messages": [message], "tools": [], "turn_id": "t", "answer": message}, "judgements": []}
     )
     (sent,) = prompt.messages
-    assert sent["tool_calls"] == [{**CALL, "id": "call_1"}]
-    assert [one["tool_calls"] for one in normalize_messages([sent])] == [[call]]
-    assert prompt.answer == 'read({"path": "a"})'
+    assert sent["tool_calls"][0] == {**CALL, "id": "call_0"}
+    assert [one["tool_calls"] for one in normalize_messages([sent])] == [calls]
+    assert '"name": "read", "arguments": {"path": "a"}' in prompt.answer
 
 
 def test_signs_of_a_broken_policy_are_named() -> None:
