@@ -7,62 +7,64 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from openclaw_rl.learner.guard.guard import GuardVerdict
 from openclaw_rl.learner.judge.loop import JudgeLoop
 from openclaw_rl.learner.loop import Learner
 from openclaw_rl.learner.versions import Candidate, Versions
 from openclaw_rl.proxy.conversation.recorder import RequestEntry
 from openclaw_rl.shared import files
-from openclaw_rl.shared.checkpoints import seal
 from openclaw_rl.shared.journal import learning
+from openclaw_rl.shared.journal.journal import Operations
 from openclaw_rl.shared.journal.sqlite import Connection, Database
 from openclaw_rl.shared.records import Judgement, PolicyVersion, Quarantine, Sample
-from openclaw_rl.shared.trainer import StepReport
 
 Patch = tuple[object, str, Any]
 """An object, the name of its attribute, and what stands there instead."""
 
 
+class _CommittingTrainer:
+    """A trainer that has the version whose weights it is about to write committed."""
+
+    def __init__(self, trainer: Any, commit: Callable[[str], Awaitable[None]]) -> None:
+        self._trainer = trainer
+        self._commit = commit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trainer, name)
+
+    async def save(self, path: str) -> Any:
+        await self._commit(path)
+        return await self._trainer.save(path)
+
+
 def _commit_before_save() -> list[Patch]:
     """The version is in the journal before its weights are on disk."""
+    operation = inspect.getattr_static(Operations, "commit_version")
+    original, original_commit = Versions.save, operation.function
 
     async def save(self: Any, parent: PolicyVersion, sample_ids: Sequence[str]) -> Candidate:
-        number = await self._journal.next_version_number()
-        path = self._folder / str(number)
-        version = PolicyVersion(
-            number=number,
-            parent=parent.number,
-            state="candidate",
-            checkpoint=str(path),
-            sample_ids=sample_ids,
-            metrics={"step": (parent.metrics.get("step") or 0) + 1},
-            guard=GuardVerdict(True).report(),
-        )
-        await self._journal.commit_version(version)
-        checkpoint = await self._trainer.save(str(path))
-        seal(path, parent=parent.number, sample_ids=sample_ids)
-        return Candidate(number=number, checkpoint=checkpoint)
+        async def commit(path: str) -> None:
+            version = PolicyVersion(
+                number=int(Path(path).name), parent=parent.number, state="candidate", checkpoint=path,
+                sample_ids=sample_ids, metrics={"step": (parent.metrics.get("step") or 0) + 1},
+            )  # fmt: skip
+            await self._journal.commit_version(version)
 
-    async def accept(
-        self: Any,
-        sample_ids: Sequence[str],
-        report: StepReport,
-        verdict: GuardVerdict,
-        parent: PolicyVersion,
-        candidate: Candidate,
-    ) -> PolicyVersion:
-        version: PolicyVersion = await self._journal.version(candidate.number)
-        self.current = candidate.number
-        await self.publish(version)
-        await self._prune()
-        return version
+        other = copy.copy(self)
+        other._trainer = _CommittingTrainer(self._trainer, commit)
+        return await original(other, parent, sample_ids)
 
-    return [(Versions, "save", save), (Versions, "accept", accept)]
+    def commit_version(connection: Connection, version: PolicyVersion) -> None:
+        known = connection.value("SELECT 1 FROM versions WHERE number = ?", version.number)
+        if version.state != "candidate" or known is None:
+            original_commit(connection, version)
+
+    return [(Versions, "save", save), (operation, "function", commit_version)]
 
 
 def _no_parent_fsync() -> list[Patch]:
@@ -88,11 +90,12 @@ def _no_entry_done() -> list[Patch]:
 def _consume_twice() -> list[Patch]:
     """A sample of a version stays ready, and goes into the next one too."""
 
+    original = learning._consume
+
     def consume(connection: Connection, number: int, position: int, sample_id: str) -> None:
-        connection.execute(
-            "INSERT OR REPLACE INTO version_samples (sample_id, version, position) VALUES (?,?,?)",
-            (sample_id, number, position),
-        )
+        connection.execute("DELETE FROM version_samples WHERE sample_id = ?", (sample_id,))
+        original(connection, number, position, sample_id)
+        connection.execute("UPDATE samples SET state = 'ready' WHERE sample_id = ?", (sample_id,))
 
     return [(learning, "_consume", consume)]
 
@@ -101,16 +104,10 @@ def _live_before_commit() -> list[Patch]:
     """The engine serves a version that the journal does not have yet."""
     original = Versions.accept
 
-    async def accept(
-        self: Any,
-        sample_ids: Sequence[str],
-        report: StepReport,
-        verdict: GuardVerdict,
-        parent: PolicyVersion,
-        candidate: Candidate,
-    ) -> PolicyVersion:
+    async def accept(self: Any, *args: Any) -> PolicyVersion:
+        candidate: Candidate = args[-1]
         await self._trainer.publish(candidate.checkpoint, candidate.number, self._engine, live=True)
-        return await original(self, sample_ids, report, verdict, parent, candidate)
+        return await original(self, *args)
 
     return [(Versions, "accept", accept)]
 

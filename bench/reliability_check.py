@@ -2,7 +2,8 @@
 
 `bench.faults` and `bench.chaos` write a history, one JSON object a line, of what was acknowledged to clients:
 
-    {"kind": "turn", "turn_id", "tokens"}        an answer that the client received completely
+    {"kind": "turn", "turn_id", "tokens", "after"}  an answer that the client received completely; where they are
+                                                 known, its length and the turn that its request continued
     {"kind": "next_state", "turn_id"}            a later turn of the same session was acknowledged
     {"kind": "feedback", "turn_id", "feedback_id"}
     {"kind": "forgotten", "session_id", "erased": [bytes in hex, …]}
@@ -20,11 +21,14 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 Event = Mapping[str, Any]
 
+KINDS = ("acknowledged", "lost", "twice", "lineage", "files", "journal")
+"""What clients were promised, samples, versions, their files, and SQLite's own checks."""
 IN_STEP = "judged in a step"
 LINE = """
 line(n) AS (SELECT number FROM versions WHERE state = 'live'
@@ -46,8 +50,9 @@ RULES = {
         "WHERE state = 'consumed' AND sample_id NOT IN (SELECT sample_id FROM version_samples)",
     },
     "twice": {
-        "samples of a version still wait": "SELECT count(*) FROM samples JOIN version_samples USING (sample_id) "
-        "WHERE samples.state NOT IN ('consumed', 'quarantined')",
+        "samples of a version do not count as learned from, or those of a rejected one do": "SELECT count(*) "
+        "FROM samples JOIN version_samples USING (sample_id) JOIN versions ON number = version "
+        "WHERE (samples.state = 'consumed') = (versions.state = 'rejected')",
         "samples are in two versions": "SELECT count(*) FROM (SELECT 1 FROM version_samples GROUP BY sample_id "
         "HAVING count(*) > 1)",
         "turns have two samples that wait": "SELECT count(*) FROM (SELECT 1 FROM samples WHERE state = 'ready' "
@@ -64,6 +69,9 @@ RULES = {
     "lineage": {
         "versions are live at once, or none is": "SELECT CASE WHEN count(*) = 0 THEN 0 ELSE "
         "abs(sum(state = 'live') - 1) END FROM versions",
+        "versions come of none that is older": "SELECT count(*) FROM versions LEFT JOIN versions AS parent "
+        "ON versions.parent = parent.number WHERE versions.parent IS NOT NULL "
+        "AND coalesce(parent.number, versions.number) >= versions.number",
         "steps are not their parent's plus one": "SELECT count(*) FROM versions JOIN versions AS parent "
         "ON versions.parent = parent.number WHERE versions.state IN ('live', 'retired', 'candidate') "
         "AND versions.method != 'resumed' AND json_extract(versions.metrics, '$.step') "
@@ -80,11 +88,11 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def check(data: Path, history: Iterable[Event] = ()) -> dict[str, list[str]]:
-    """Faults of a data folder: `lost`, `twice`, `lineage`, `files` and `journal`, each a list of findings."""
-    found: dict[str, list[str]] = {kind: [] for kind in ("lost", "twice", "lineage", "files", "journal")}
+    """Faults of a data folder by `KINDS`, each a list of findings."""
+    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
     with tempfile.TemporaryDirectory(dir=data.parent) as scratch:
         events = list(history)
-        found["lost"] += _not_erased(data, events)
+        found["acknowledged"] += _not_erased(data, events)
         for path in data.glob("journal.db*"):
             shutil.copyfile(path, Path(scratch) / path.name)
         if not (Path(scratch) / "journal.db").exists():
@@ -92,7 +100,7 @@ def check(data: Path, history: Iterable[Event] = ()) -> dict[str, list[str]]:
         connection = sqlite3.connect(Path(scratch) / "journal.db")
         try:
             _tables(connection, found)
-            found["lost"] += _not_recorded(connection, events)
+            found["acknowledged"] += _not_recorded(connection, events)
             found["twice"] += [
                 f"turn {one['turn_id']} was judged in its step" for one in events if one["kind"] == IN_STEP
             ]
@@ -108,27 +116,22 @@ def check(data: Path, history: Iterable[Event] = ()) -> dict[str, list[str]]:
 
 
 def figures(data: Path) -> dict[str, int]:
-    """Counts of a journal: turns, versions, samples learned from, turns that wait for a judge, turns set aside as too
-    old, and turns that something came after.
+    """Counts of a journal: versions that were learned, turns that something came after, and those of them that were
+    set aside as too old and never learned from.
     """
-    with sqlite3.connect(f"file:{data / 'journal.db'}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{data / 'journal.db'}?mode=ro", uri=True)) as connection:
         tables = {
-            "turns": "turns",
-            "versions": "versions",
-            "consumed": "samples WHERE state = 'consumed'",
-            "queued": "judge_queue",
-            "stale": "quarantines WHERE reason LIKE 'stale%'",
-            "settled": "(SELECT turn FROM next_states UNION SELECT turn FROM feedback "
-            "UNION SELECT turn FROM judgements)",
+            "versions": "versions WHERE parent IS NOT NULL",
+            "settled": "(SELECT turn FROM next_states UNION SELECT turn FROM feedback)",
+            "dropped": "quarantines WHERE reason LIKE 'stale%' AND turn NOT IN "
+            "(SELECT turn FROM samples WHERE state IN ('ready', 'consumed'))",
         }
-        return {
-            name: connection.execute(f"SELECT count(*) FROM {which}").fetchone()[0] for name, which in tables.items()
-        }
+        return {name: connection.execute(f"SELECT count(*) FROM {rows}").fetchone()[0] for name, rows in tables.items()}
 
 
 def content_of(data: Path, session_id: str) -> list[str]:
     """The stored bytes that belong to a session alone, in hex, long enough to be found by chance nowhere else."""
-    with sqlite3.connect(f"file:{data / 'journal.db'}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{data / 'journal.db'}?mode=ro", uri=True)) as connection:
         rows = connection.execute(
             "SELECT body FROM blobs JOIN turn_blobs ON blob = blobs.id JOIN turns ON turns.id = turn JOIN sessions "
             "ON sessions.id = session WHERE length(body) >= 24 GROUP BY blobs.id "
@@ -149,7 +152,7 @@ def _tables(connection: sqlite3.Connection, found: dict[str, list[str]]) -> None
 def _not_recorded(connection: sqlite3.Connection, events: Iterable[Event]) -> list[str]:
     """Acknowledged turns, next states and feedback that are not in the journal, or not as they were answered."""
     queries = {
-        "turn": "SELECT response_tokens FROM turns JOIN contents ON turn = id "
+        "turn": "SELECT response_tokens, parent_turn_id FROM turns JOIN contents ON turn = id "
         "WHERE turn_id = ? AND status = 'complete'",
         "next_state": "SELECT 1 FROM next_states JOIN turns ON turns.id = turn WHERE turn_id = ?",
         "feedback": "SELECT 1 FROM feedback JOIN turns ON turns.id = turn WHERE turn_id = ? AND feedback_id = ?",
@@ -163,8 +166,12 @@ def _not_recorded(connection: sqlite3.Connection, events: Iterable[Event]) -> li
         row = connection.execute(queries[event["kind"]], values).fetchone()
         if row is None:
             missing.append(f"acknowledged {event['kind']} {' '.join(values)} is not in the journal")
-        elif event["kind"] == "turn" and row[0] != event["tokens"]:
-            missing.append(f"turn {values[0]} has {row[0]} tokens of {event['tokens']}")
+        elif event["kind"] == "turn":
+            tokens, parent = event.get("tokens", row[0]), event.get("after") or row[1]
+            if row != (tokens, parent):
+                missing.append(
+                    f"turn {values[0]} has {row[0]} tokens of {tokens}, and continues {row[1]}, not {parent}"
+                )
     return missing
 
 
@@ -178,8 +185,13 @@ def _not_erased(data: Path, events: Iterable[Event]) -> list[str]:
 
 
 def _files(connection: sqlite3.Connection, data: Path) -> list[str]:
-    """Differences of the live version's files, and its parent's, from the digests written next to them."""
-    query = "SELECT number, parent, checkpoint, state FROM versions WHERE state != 'rejected' ORDER BY number DESC"
+    """Differences of files of versions from the journal, and from the digests written next to them. Those of the live
+    version, of its parent and of a candidate must be there.
+    """
+    query = (
+        "SELECT number, parent, checkpoint, state, json_extract(metrics, '$.step') FROM versions "
+        "WHERE state != 'rejected' ORDER BY number DESC"
+    )
     rows = connection.execute(query).fetchall()
     live = next((row for row in rows if row[3] == "live"), None)
     if live is None:
@@ -188,21 +200,23 @@ def _files(connection: sqlite3.Connection, data: Path) -> list[str]:
     wanted = {live[0], live[1]} if live == rows[0] else {live[0]}
     wanted |= {row[0] for row in rows if row[3] == "candidate"}
     found = []
-    for number, parent, checkpoint, _ in rows:
-        if number not in wanted or not checkpoint:
-            continue
+    for number, parent, checkpoint, _, step in rows:
         folder = data / "checkpoints" / Path(checkpoint).name
+        if not checkpoint:
+            continue
         if not (folder / "meta.json").is_file():
-            found.append(f"version {number} has no files")
+            found += [f"version {number} has no files"] * (number in wanted)
             continue
         meta = json.loads((folder / "meta.json").read_text())
         ids = [row[0] for row in connection.execute(
             "SELECT sample_id FROM version_samples WHERE version = ? ORDER BY position", (number,)
         )]  # fmt: skip
-        if meta.get("parent") != parent or meta.get("sample_ids") != ids:
-            found.append(f"the files of version {number} name another parent or other samples")
+        if (meta.get("parent"), meta.get("sample_ids")) != (parent, ids) or step not in (None, meta.get("step")):
+            found.append(f"the files of version {number} name another parent, other samples or another step")
         for name, (_, digest) in meta.get("files", {"no digests": (0, "")}).items():
             path = folder / name
+            if not path.is_file() and number not in wanted:  # it is being removed
+                continue
             if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
                 found.append(f"{name} of version {number} is not what was written")
     return found

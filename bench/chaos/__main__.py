@@ -4,9 +4,9 @@
 
 Clients stream answers, complain and vote. Meanwhile processes are killed at random (`kill -9` of the proxy, the engine,
 the learner, all three, or the supervisor), then stopped, and the disk, the journal, the clock and the judge are taken
-away. In the end the journal and the checkpoints are compared with what the clients know (`checker.py`). As root the
-data folder is on a tmpfs, which can be filled and made read-only: a killed process loses nothing there that it would
-keep on a disk. The exit code is 1 if anything was lost, counted twice, or does not fit.
+away. In the end the journal and the checkpoints are compared with what the clients know (`bench.reliability_check`). As
+root the data folder is on a tmpfs, which can be filled and made read-only: a killed process loses nothing there that it
+would keep on a disk. The exit code is 1 if anything was lost, counted twice, or does not fit.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.chaos import trials
-from bench.chaos.checker import check
 from bench.chaos.clients import Traffic
-from bench.chaos.victim import Victim
+from bench.chaos.victim import SETTINGS, Victim
 from bench.program import log, parser, report, run
+from bench.reliability_check import check, figures, read_history
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.client import ChatClient
 
@@ -39,11 +39,6 @@ PAUSE_SECONDS = (1.0, 8.0)
 QUIET_AFTER = 10
 """Kills after which the service has time for a step: while kills follow one another, none is finished."""
 QUIET_SECONDS = 15.0
-SETTLE_SECONDS = 120.0
-FIGURES = (
-    "kills", "turns", "lost_acknowledged", "consumed_twice", "lost_samples", "dropped_share", "lineage_mismatch",
-    "journal",
-)  # fmt: skip
 
 
 async def measure(options: argparse.Namespace) -> int:
@@ -61,29 +56,37 @@ async def measure(options: argparse.Namespace) -> int:
                 if options.trials:
                     rows = await trials.run_all(victim, traffic, disk)
             async with ChatClient(victim.url, victim.key) as client:
-                learned = await settled(client, batch=0, patience=SETTLE_SECONDS)
-        found = check(folder / "data", history)
+                learned = await settled(client, batch=SETTINGS["batch_size"], patience=options.settle)
+        found, counts = check(folder / "data", read_history(history)), figures(folder / "data")
         if options.trials:
             rows.append(await trials.read_only(victim, disk))
-    for fault in found["faults"]:
+    faults = [f"{kind}: {fault}" for kind, faults in found.items() for fault in faults]
+    for fault in faults:
         log.print(f"FAULT: {fault}")
-    figures = {"kills": options.kills, **found}
-    result: dict[str, Any] = {name: figures[name] for name in FIGURES}
+    result: dict[str, Any] = {
+        "kills": options.kills,
+        "turns": traffic.turns,
+        "lost_acknowledged": len(found["acknowledged"]),
+        "consumed_twice": len(found["twice"]),
+        "lost_samples": len(found["lost"]),
+        "dropped_share": round(counts["dropped"] / max(1, counts["settled"]), 4),
+        "lineage_mismatch": len(found["lineage"]) + len(found["files"]),
+        "journal": "; ".join(found["journal"]) or "ok",
+    }
+    table = [[name, str(value)] for name, value in result.items()]
     result |= {
         "killed": dict(killed),
         "failed_requests": traffic.failed,
-        "settled": found["settled"],
+        "settled": counts["settled"],
         "all_learned": learned,
-        "versions": found["versions"],
+        "versions": counts["versions"],
         "seconds": round(time.monotonic() - begun),
         "trials": rows,
-        "faults": found["faults"],
+        "faults": faults,
     }
-    table = [[name, str(figures[name])] for name in FIGURES]
     table += [[row["tried"], f"{row['seen']}{'' if row['kept'] in (True, None) else ' (MISSED)'}"] for row in rows]
     report(options, f"{options.kills} kills", ["tried", "seen"], table, result)
-    bad = any(figures[name] for name in ("lost_acknowledged", "consumed_twice", "lost_samples", "lineage_mismatch"))
-    return int(bad or figures["journal"] != "ok" or any(row["kept"] is False for row in rows))
+    return int(bool(faults) or any(row["kept"] is False for row in rows))
 
 
 async def _kill(victim: Victim, traffic: Traffic, kills: int, chance: random.Random) -> Counter[str]:
@@ -96,6 +99,7 @@ async def _kill(victim: Victim, traffic: Traffic, kills: int, chance: random.Ran
         log.print(f"kill {number} of {kills}: {role}; {traffic.turns} turns acknowledged")
         if number % QUIET_AFTER == 0 or number == kills:
             await traffic.probe(trials.HEALED_SECONDS)
+        if number % QUIET_AFTER == 0:
             await asyncio.sleep(QUIET_SECONDS)
     return killed
 
@@ -116,6 +120,7 @@ def _disk(folder: Path) -> Iterator[bool]:
 def main() -> int:
     options = parser(__doc__)
     options.add_argument("--kills", type=int, default=40, help="number of kills")
+    options.add_argument("--settle", type=float, default=1800.0, help="seconds in which all must be learned afterwards")
     options.add_argument("--no-trials", dest="trials", action="store_false", help="only kills")
     options.add_argument("--seed", type=int, default=0)
     return run(options, measure)

@@ -75,7 +75,9 @@ class Traffic:
         before: str | None = None
         for _ in range(turns):
             reply = await client.chat(messages, stream=True, headers=headers, max_tokens=ANSWER_TOKENS)
-            self._acknowledged(turn=reply.turn_id, after=before)
+            self._acknowledged("turn", turn_id=reply.turn_id, after=before)
+            if before is not None:
+                self._acknowledged("next_state", turn_id=before)
             self.turns += 1
             before = reply.turn_id
             if self._random.random() < 0.4:
@@ -89,8 +91,8 @@ class Traffic:
         feedback = new_id("fb")
         score = self._random.choice((-1.0, 1.0))
         await client.post("/rl/feedback", {"turn_id": turn, "score": score, "feedback_id": feedback})
-        self._acknowledged(turn=turn, feedback=feedback)
+        self._acknowledged("feedback", turn_id=turn, feedback_id=feedback)
 
-    def _acknowledged(self, **said: str | None) -> None:
+    def _acknowledged(self, kind: str, **said: str | None) -> None:
         with self._history.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(said) + "\n")
+            file.write(json.dumps({"kind": kind, **said}) + "\n")

@@ -87,7 +87,7 @@ async def locked(victim: Victim, traffic: Traffic) -> FaultTrial:
         journal.execute("ROLLBACK")
     answered = await traffic.probe(HEALED_SECONDS)
     return FaultTrial(
-        promise="While another process holds the journal, nothing is acknowledged that is not in it",
+        promise="Chats are answered again once another process lets go of the journal",
         tried=f"its write lock held for {HELD_SECONDS:.0f} s",
         seen=f"{during} turns acknowledged meanwhile, then chats are answered" if answered else "no chat afterwards",
         kept=answered,
@@ -101,7 +101,7 @@ async def clock(victim: Victim, traffic: Traffic) -> FaultTrial:
         victim.clock.write_text(str(offset))
         answered.append(await traffic.probe(HEALED_SECONDS))
     return FaultTrial(
-        promise="A clock that jumps stops nothing",
+        promise="Chats are answered though the clock jumps",
         tried="`time.time` of all processes a day ahead, a day behind, and right again",
         seen=f"chats are answered after {sum(answered)} of {len(answered)} jumps",
         kept=all(answered),
@@ -128,7 +128,7 @@ async def judge_away(victim: Victim, traffic: Traffic) -> FaultTrial:
 
 async def full(victim: Victim, traffic: Traffic, disk: bool) -> FaultTrial:
     """Fill the disk of the data folder, and empty it again."""
-    promise = "On a full disk nothing is acknowledged that is not kept, and all is well once there is room"
+    promise = "Chats are answered again once a full disk has room"
     tried = f"the data folder's disk full for {HELD_SECONDS:.0f} s"
     if not disk:
         return FaultTrial(promise=promise, tried=tried, seen="needs root, for a tmpfs", kept=None)

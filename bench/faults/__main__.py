@@ -68,7 +68,7 @@ def measure(options: argparse.Namespace) -> int:
         calls = dict(run_case(None, template, base / "quiet", prompter).calls)
         chosen = cases_of(points, calls, options.most, options.seed)
     results = list(_shown(run_together(chosen, template, base, prompter, options.jobs), len(chosen)))
-    result = summary(points, results)
+    result = summary(points, results) | {"most": options.most}
     if not options.case and not options.point:
         result |= flip_all(base / "flips", prompter, options.flips, options.seed)
         result["served_damaged"] += result.get("flips_served", 0)
@@ -93,7 +93,7 @@ def summary(points: Sequence[FaultPoint], results: Sequence[CaseResult]) -> dict
     happened = [one for one in results if one.happened]
     count: Counter[str] = Counter()
     for one in happened:
-        count["lost"] += any(one.findings.get(kind) for kind in ("lost", "lineage", "journal"))
+        count["lost"] += any(one.findings.get(kind) for kind in ("acknowledged", "lost", "lineage", "journal"))
         count["twice"] += bool(one.findings.get("twice"))
         count["served_damaged"] += bool(one.findings.get("files"))
         count["stuck"] += bool(one.stuck)

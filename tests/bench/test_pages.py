@@ -49,3 +49,22 @@ def test_a_broken_promise_is_called_missed_and_an_untried_one_not_measured() -> 
     assert promise.row(run)[-1] == "met"
     assert promise.row(run | {"served_damaged": 1})[-1] == "missed"
     assert promise.row(run | {"flips": 0})[-1] == promise.row(None)[-1] == "not measured"
+
+
+def test_a_row_says_how_far_its_run_went() -> None:
+    promise = next(promise for promise in reliability_page.PROMISES if promise.needs == "cases")
+    run = {"points": 2, "cases": 9, "lost": 0, "twice": 0, "stuck": 0}
+    assert "some of its calls" in promise.row(run)[1]
+    assert "at most 3 of its calls" in promise.row(run | {"most": 3})[1]
+    assert "each of its calls" in promise.row(run | {"most": 0})[1]
+    assert "1 of 2 errors" in promise.row(run | {"mutants": {"a": None, "b": 4}})[2]
+
+
+@pytest.mark.parametrize(
+    ("share", "learned", "word"),
+    [(0.0, True, "met"), (0.0, False, "not measured"), (0.2, True, "missed"), (0.2, False, "missed")],
+)
+def test_a_backlog_that_was_not_learned_to_its_end_proves_nothing(share: float, learned: bool, word: str) -> None:
+    promise = next(promise for promise in reliability_page.PROMISES if "dropped_share" in promise.seen)
+    row = promise.row({"kills": 1, "settled": 9, "dropped_share": share, "all_learned": learned})
+    assert row[-1] == word and ("before all was learned" in row[2]) is not learned
