@@ -16,6 +16,7 @@ import pytest
 import openclaw_rl.learner.judge
 import openclaw_rl.proxy.conversation
 import openclaw_rl.shared.messages
+from openclaw_rl.proxy.conversation.chain import Chain
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.text_reading import READERS, reads_text
 from tests.fixtures.openclaw import CONTEXT_BEGIN
@@ -119,6 +120,15 @@ ONCE_SLOW = [
 @pytest.mark.parametrize(("name", "frame", "part"), ONCE_SLOW)
 def test_texts_that_took_long_once_take_linear_time(name: str, frame: str, part: str) -> None:
     assert min(growth(READERS[name], frame, part, repeats) for repeats in (1, 2, 3)) <= FACTOR
+
+
+def test_twice_the_messages_of_a_user_take_about_twice_as_long() -> None:
+    def read(text: str) -> object:
+        said = [{"role": "user", "content": line} for line in text.splitlines()]
+        return Chain([{"role": "assistant", "content": "I said this. And that is all."}, *said])
+
+    few, many = "Observation: fine\n" * 1500, "Observation: fine\n" * 6000
+    assert any((seconds(read, many, 1) / seconds(read, few, 2)) ** 0.5 <= FACTOR for _ in range(3))
 
 
 @pytest.mark.parametrize("name", sorted(READERS))

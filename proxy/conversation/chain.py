@@ -100,13 +100,17 @@ class Chain:
         self._opened = False  # by the first message of the user's role
         self._opening: OpeningWords | None = None
         self._native = False  # calls and their results are no text
+        self._unasked = -1  # the last step that is not in the user's role
         self.steps: list[ChainStep] = []
         if before is not None:
             self.request_key, self._base, self.steps = before.request_key, before._base, before.steps.copy()
             self._opened, self._opening, self._native = before._opened, before._opening, before._native
+            self._unasked = before._unasked
             self._run = before._run.copy() if before._run is not None else None
         for message in messages:
             self.steps.append(self._push(message))
+            if message["role"] != "user":
+                self._unasked = len(self.steps) - 1
 
     @property
     def speeches(self) -> list[Speech]:
@@ -295,7 +299,7 @@ class Chain:
         speech = read_user(message, self._opening)
         if speech.speaker != "environment":
             return speech
-        last = next((index for index in range(len(self.steps) - 1, -1, -1) if self.steps[index].role != "user"), -1)
+        last = self._unasked
         if last < 0 or self.steps[last].role != "assistant" or self.steps[last].call_ids:
             return speech
         before = self.steps[last - 1].text if last else ""

@@ -36,7 +36,7 @@ BY_SUMMARY = "its history was compacted: found by the summary that was made here
 
 CERTAIN = 200
 """Characters that are enough to tell whose words they are."""
-_BEGINNING = 40
+_ENOUGH = 40
 """Letters of an answer, after its own request, that no other answer has by chance."""
 _QUOTED = 20
 """Characters of an answer and the words before it, in the order for a summary that we know to be ours."""
@@ -113,12 +113,12 @@ class ChangedAnswers:
     async def by_request(
         self, places: Sequence[Place], requests: Callable[[bytes], Sequence[TurnRef]]
     ) -> FoundAnswer | None:
-        """The deepest answer that a client cut or wrote more behind, after the very request that it answered."""
+        """The deepest answer that a client cut or wrote more around, after the very request that it answered."""
         for place in places:
             shown = self._chain.answered_texts(place.index)
             refs = [(ref, text) for key, text in shown.items() for ref in requests(key) if ref.status == "complete"]
             refs.sort(key=lambda one: (one[0].session_id == self._session_id, one[0].arrived), reverse=True)
-            same = [ref for ref, text in refs[:_TRIES] if await self._begins(ref, text)]
+            same = [ref for ref, text in refs[:_TRIES] if await self._is_held(ref, text)]
             sessions = {ref.session_id for ref in same}
             if same and (len(sessions) == 1 or self._session_id in sessions) and self._may_continue(same[0]):
                 return FoundAnswer(same[0], place.index, BY_REQUEST, place.index)
@@ -239,7 +239,7 @@ class ChangedAnswers:
             first = place if step.role == "assistant" else first
         return first
 
-    async def _begins(self, ref: TurnRef, text: str) -> bool:
+    async def _is_held(self, ref: TurnRef, text: str) -> bool:
         """True if a client made this text of a turn's answer, or of most of it."""
         answer = await self._journal.answer(ref.turn_id)
         if answer is None:
@@ -248,9 +248,9 @@ class ChangedAnswers:
         if any(identity in text for identity in ids):
             return True
         ours, shown = letters(without_reasoning(text_of(answer))), letters(text)
-        if len(ours) >= _BEGINNING and ours in shown:
+        if len(ours) >= _ENOUGH and ours in shown:
             return True
-        return len(shown) >= _BEGINNING and 2 * len(shown) >= len(ours) and shown in ours
+        return len(shown) >= _ENOUGH and 2 * len(shown) >= len(ours) and shown in ours
 
     async def _proven(self, refs: Sequence[TurnRef], index: int, *, in_session: bool) -> _Proof | None:
         """The newest of the turns with this answer that may be the one at `index`; `None` if nothing says so."""
@@ -294,7 +294,7 @@ class ChangedAnswers:
         text = without_reasoning(text_of(answer)) if answer is not None else ""
         inner = _INNER.search(text)
         words = squeezed(inner[2] if inner else _ASIDE.sub("", text))
-        return characters(words) >= _BEGINNING and words in shown
+        return characters(words) >= _ENOUGH and words in shown
 
 
 def _agreement(one: str, other: str) -> int:

@@ -7,7 +7,7 @@ import re
 from openclaw_rl.shared.text_reading import mentions, reads_text
 
 _SEARCHED = 4000
-_WORDS = (*("agent", "orchestrat", "caller", "supervisor", "main assistant", "the user", "researcher", "the parent"),)
+_WORDS = ("agent", "orchestrat", "caller", "supervisor", "main assistant", "the user", "researcher", "the parent")
 """One of these is in every such text."""
 
 _WORD = r"(?:(?!(?:that|which|who|whose|can|could|with|to|and|for|of|in|on|able|has|have|uses?)\b)[\w/'’,-]+ )"
