@@ -29,7 +29,7 @@ class Promise(NamedTuple):
 
 
 def _words(found: Mapping[str, Any]) -> dict[str, str]:
-    """How far a run went, as its result says it; results from before `most` was recorded leave it open."""
+    """Say how far a run went, by its result; results from before `most` was recorded leave it open."""
     most, mutants = found.get("most"), found.get("mutants") or {}
     caught = sum(bool(how) for how in mutants.values())
     return {

@@ -1,6 +1,6 @@
 """Run the whole service in one process on a virtual clock, under seeded faults, and check it against its promises.
 
-    python -m bench.simulate --seeds 10000 --json
+    python -m bench.simulate --seeds 10000 --workers 2 --json
     python -m bench.simulate --seed 17        one seed, with its trace: the same at every run
     python -m bench.simulate --mutants        and the seeds that each of eight mutants takes until it is found
 
@@ -13,36 +13,20 @@ for a judge, a version must come of new reactions, and the engine must serve the
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import sys
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from bench.mutants import MUTANTS, applied
 from bench.program import log, parser, report, run
-from bench.simulate.events import SimulationResult, simulate
-from bench.simulate.world import prompter
+from bench.simulate.events import SimulationResult
+from bench.simulate.seeds import outcomes, spread
 
 COLUMNS = ("seeds", "events", "violations", "no_progress", "first_bad_seed")
-_MEMORY = Path("/dev/shm")
 _HASHES = "PYTHONHASHSEED"
 MOST_FOR_A_MUTANT = 200
 """Seeds in which a mutant must be found."""
-
-
-def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
-    """Run seeds one after the other, each in a folder of its own."""
-    prompter()
-    gc.collect()
-    gc.freeze()
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None, prefix="simulate") as top:
-        for seed in seeds:
-            with tempfile.TemporaryDirectory(dir=top, prefix="seed") as folder:
-                yield simulate(seed, Path(folder), events=events)
 
 
 def found_after(mutant: str, options: argparse.Namespace) -> int | None:
@@ -66,7 +50,8 @@ def measure(options: argparse.Namespace) -> int:
         return int(outcome.bad)
     began = time.perf_counter()
     result: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"first_bad_seed": None}
-    for outcome in outcomes(range(options.first, options.first + options.seeds), options.events):
+    seeds = range(options.first, options.first + options.seeds)
+    for outcome in spread(seeds, options.events, options.workers):
         result["seeds"] += 1
         result["events"] += outcome.events
         result["violations"] += bool(outcome.violations)
@@ -101,6 +86,7 @@ def main() -> int:
     options.add_argument("--seeds", type=int, default=1000, help="number of simulations")
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--seed", type=int, help="run this one alone and print its trace")
+    options.add_argument("--workers", type=int, default=1, help="processes that run seeds side by side")
     options.add_argument("--events", type=int, default=200, help="events and faults of a simulation")
     options.add_argument(
         "--mutants", action="store_true", help="then put each mutant into the product, and look for it"
