@@ -174,6 +174,9 @@ def _unheard(connection: sqlite3.Connection, history: History) -> list[str]:
         if row is None or row[3]:
             continue
         turn, score, reason, _ = row
+        set_aside = reason is not None and not reason.startswith("version ")
+        if score is None and set_aside:  # while it was judged
+            continue
         if score not in words:
             found.append(f"turn {turn_id} was judged {score}, and the last word was {words[-1]}")
             continue
@@ -185,7 +188,7 @@ def _unheard(connection: sqlite3.Connection, history: History) -> list[str]:
         by_word = [(state, version) for state, reward, version in samples if reward in words]
         if any(state in ("ready", "known", "consumed") for state, _ in by_word):
             continue
-        if reason is not None and not reason.startswith("version "):
+        if set_aside:
             continue
         if any(version == "rejected" for _, version in by_word):
             continue
