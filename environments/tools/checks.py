@@ -49,9 +49,10 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_data(cls, data: dict[str, Any], place: str) -> Checks:
-        """Read the fields of a task. Raises `ConfigError` naming its place."""
+        """Read the fields of a task; a single call stands for a list of it. Raises `ConfigError` naming its place."""
+        expect = data.get("expect")
         try:
-            checks = msgspec.convert(data, cls)
+            checks = msgspec.convert(data | {"expect": [expect]} if isinstance(expect, dict) else data, cls)
         except msgspec.ValidationError as error:
             raise ConfigError(f"{place}: {error}") from error
         if checks.expect is None and checks.answer is None and not checks.check:

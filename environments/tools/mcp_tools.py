@@ -8,13 +8,12 @@ the error's text is the agent's next observation.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
 import shlex
 import tempfile
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
@@ -79,27 +78,30 @@ class McpConnection:
         if self._client is None:  # still starting
             holder.cancel()
         self._client = None
-        with contextlib.suppress(asyncio.CancelledError):
-            await holder
+        await asyncio.wait({holder})
 
     async def tools(self, meta: RequestParamsMeta) -> list[dict[str, Any]]:
         """All tools in the schema of OpenAI's `tools`. Raises `EnvironmentFault`."""
+        client = self._connected()
         found: list[dict[str, Any]] = []
         cursor: str | None = None
-        while True:
-            try:
-                page = await self._connected().list_tools(cursor=cursor, meta=meta)
-            except Exception as error:
-                raise self._fault(f"does not list its tools: {_reason(error)}") from error
-            found += map(_definition, page.tools)
-            cursor = page.next_cursor
-            if cursor is None:
-                return found
+        try:
+            async with asyncio.timeout(self.call_seconds):
+                while True:
+                    page = await client.list_tools(cursor=cursor, meta=meta)
+                    found += map(_definition, page.tools)
+                    cursor = page.next_cursor
+                    if cursor is None:
+                        return found
+        except Exception as error:
+            raise self._fault(f"does not list its tools: {_reason(error)}") from error
 
     async def call(self, name: str, arguments: dict[str, Any], meta: RequestParamsMeta) -> Observation:
         """Call a tool; a refused call is an observation with `error`. Raises `EnvironmentFault`."""
+        client = self._connected()
         try:
-            return _observation(await self._connected().call_tool(name, arguments, meta=meta))
+            result = await client.call_tool(name, arguments, read_timeout_seconds=self.call_seconds, meta=meta)
+            return _observation(result)
         except MCPError as error:
             if error.code in (CONNECTION_CLOSED, PARSE_ERROR) or not await self._is_alive(meta):
                 raise self._fault(f"failed at {name}: {_reason(error)}") from error
@@ -118,7 +120,7 @@ class McpConnection:
         with tempfile.TemporaryFile("w+", errors="replace") as errors:
             try:
                 transport = self.server if is_url(self.server) else stdio_client(_parameters(self.server), errors)
-                async with Client(transport, read_timeout_seconds=self.call_seconds, cache=None) as client:
+                async with Client(transport, read_timeout_seconds=START_SECONDS, cache=None) as client:
                     if not ready.done():
                         ready.set_result(client)
                     await self._closing.wait()
@@ -142,36 +144,41 @@ class McpConnection:
 
 class McpServer:
     """Connections to a server: one for each attempt, or a single one for all if the server has no state (`shared`),
-    which is opened again if it was lost.
+    which is opened again after it was lost.
     """
 
-    def __init__(self, server: str, *, shared: bool = False) -> None:
-        self.server = server
+    def __init__(self, server: str, *, shared: bool = False, call_seconds: float = CALL_SECONDS) -> None:
         self.shared = shared
-        self._connection: McpConnection | None = None
+        self._server = server
+        self._call_seconds = call_seconds
+        self._common: McpConnection | None = None
         self._lock = asyncio.Lock()
 
-    async def acquire(self) -> McpConnection:
-        """An open connection. Raises `EnvironmentFault`."""
+    async def connection(self) -> McpConnection:
+        """The common connection, or one to be closed by the caller. Raises `EnvironmentFault`."""
         if not self.shared:
-            return await _opened(self.server)
+            return await self._opened()
         async with self._lock:
-            if self._connection is not None and self._connection.is_lost:
+            if self._common is not None and self._common.is_lost:
                 await self.close()
-            if self._connection is None:
-                self._connection = await _opened(self.server)
-            return self._connection
-
-    async def release(self, connection: McpConnection) -> None:
-        """Give a connection back."""
-        if not self.shared:
-            await connection.close()
+            if self._common is None:
+                self._common = await self._opened()
+            return self._common
 
     async def close(self) -> None:
-        """Close the shared connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        """Close the common connection."""
+        common, self._common = self._common, None
+        if common is not None:
+            await common.close()
+
+    async def _opened(self) -> McpConnection:
+        connection = McpConnection(self._server, call_seconds=self._call_seconds)
+        try:
+            await connection.open()
+        except BaseException:
             await connection.close()
+            raise
+        return connection
 
 
 class McpTools:
@@ -179,43 +186,37 @@ class McpTools:
 
     def __init__(self, server: McpServer) -> None:
         self._server = server
-        self._connection: McpConnection | None = None
+        self._own: McpConnection | None = None
         self._meta = RequestParamsMeta()
 
     async def open(self, task: Task) -> None:
-        self._meta = RequestParamsMeta({TASK: task.id})  # type: ignore[typeddict-item]  # an open map
-        self._connection = await self._server.acquire()
+        self._meta = cast(RequestParamsMeta, {TASK: task.id})
+        connection = await self._server.connection()
+        self._own = None if self._server.shared else connection
 
     async def definitions(self) -> list[dict[str, Any]]:
-        return await self._open_connection().tools(self._meta)
+        return await (await self._connection()).tools(self._meta)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Observation:
-        return await self._open_connection().call(name, arguments, self._meta)
+        return await (await self._connection()).call(name, arguments, self._meta)
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._server.release(connection)
+        own, self._own = self._own, None
+        if own is not None:
+            await own.close()
 
-    def _open_connection(self) -> McpConnection:
-        if self._connection is None:
+    async def _connection(self) -> McpConnection:
+        """A common connection that was lost since the last call is opened again: its server has no state to lose."""
+        if self._server.shared:
+            return await self._server.connection()
+        if self._own is None:
             raise EnvironmentFault("the tools were not opened")
-        return self._connection
+        return self._own
 
 
 def is_url(server: str) -> bool:
     """True for a server that is reached over HTTP, False for a command."""
     return server.startswith(("http://", "https://"))
-
-
-async def _opened(server: str) -> McpConnection:
-    connection = McpConnection(server)
-    try:
-        await connection.open()
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
 
 
 def _parameters(command: str) -> StdioServerParameters:

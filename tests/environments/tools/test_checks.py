@@ -56,6 +56,8 @@ async def test_all_that_a_task_asks_for_must_hold_and_the_verdict_says_why_not()
     right = await judged(data, [ADD], "The result is 75.")
     assert (right.reward, right.next_state, right.detail["calls"]) == (1.0, "Correct.", [ADD])
     assert (await judged(data, [ADD], "The result is 57.")).next_state == "Wrong: the answer is 75."
+    assert (await judged({"expect": ADD}, [ADD])).reward == 1.0, "a single call needs no list"
+    assert (await judged({"expect": []}, [ADD])).reward == 0.0, "no call is right"
     unread = await judged(data, [READ], "The result is 75.")
     assert unread.reward == 0.0 and 'not read({"path": "a.txt"})' in unread.next_state
 
