@@ -79,6 +79,8 @@ class Throttle:
                     f"training is {status['training']}, and {waiting} turns wait to be learned from: continue it with "
                     "openclaw-rl resume, or measure without training: openclaw-rl env run"
                 )
+            if seen is None:
+                self._say(f"waiting for the learner: {waiting} turns wait ({learner})")
             state = (status["version"]["live"], waiting, self._ended)
             if state != seen:
                 seen, since = state, time.monotonic()
@@ -87,7 +89,6 @@ class Throttle:
                     f"{waiting} turns wait, and the learner has not moved for {PATIENCE_SECONDS:.0f} s: {learner}; "
                     "openclaw-rl status says more"
                 )
-            self._say(f"waiting for the learner: {waiting} turns wait ({learner})")
             await asyncio.sleep(POLL_SECONDS)
 
     def fits(self, waiting: int) -> bool:

@@ -70,7 +70,7 @@ class Neither:
     [
         (
             Environment(),
-            r"returned Environment, which has no tasks\(split, seed\); it is an environment: return a kind",
+            r"returned Environment, which has no tasks\(split, seed\); it is an environment",
         ),
         (None, r"returned NoneType, which has no tasks\(split, seed\) \("),
         (Both(), r"returned Both, which has both environment\(\) and harness\(\)"),
@@ -96,7 +96,7 @@ def test_tasks_that_are_none_are_refused() -> None:
     for made, said in (
         (kind(), r"Mine.tasks\('train', 0\) gave no task"),
         (kind({"id": "a"}), r"gave dict; a task is a Task\(id=…, prompt=…\)"),
-        (kind(*same), "two different tasks of Mine have the id 'a'"),
+        (kind(*same), "two tasks of Mine have the id 'a'"),
         (type("Mine", (Three,), {"tasks": lambda self, split, seed: None})(), "gave NoneType; it gives an iterator"),
     ):
         with pytest.raises(ConfigError, match=said):
