@@ -15,9 +15,9 @@ SERVER = shlex.join([sys.executable, "-m", "openclaw_rl.environments.families.se
 
 def calls_kind(spec: str, options: KindOptions) -> ToolKind:
     """`calls`."""
-    return served(SERVER, CALLS, shared=True)
+    return served(SERVER, CALLS, options, shared=True)
 
 
 def sums_kind(spec: str, options: KindOptions) -> ToolKind:
     """`sums`."""
-    return served(SERVER, SUMS, shared=True)
+    return served(SERVER, SUMS, options, shared=True)

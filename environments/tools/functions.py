@@ -32,7 +32,6 @@ from openclaw_rl.shared.child_process import kill_child, start_child
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import resolve
 
-CALL_SECONDS = 60.0
 END_SECONDS = 1.0
 LONGEST = 200_000
 """Bytes of a command's output; one that writes more is ended."""
@@ -70,7 +69,7 @@ def load_functions(path: Path) -> list[ToolEntry]:
 class FunctionTools:
     """The tools of such a file (`environment.Toolset`). Errors and time-outs of theirs are the agent's to read."""
 
-    def __init__(self, entries: list[ToolEntry], *, call_seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, entries: list[ToolEntry], *, call_seconds: float) -> None:
         self._entries = {entry.name: entry for entry in entries}
         self._seconds = call_seconds
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +16,6 @@ from openclaw_rl.shared.extras import install_command
 
 if TYPE_CHECKING:
     from openclaw_rl.environments.tools.mcp_tools import McpServer
-
-TOOLS_CONFIG = "TOOLS_CONFIG"
-"""Variable that names the file of tools where the options do not."""
 
 
 class ToolKind:
@@ -46,24 +42,24 @@ class ToolKind:
 
 def mcp_kind(spec: str, options: KindOptions) -> ToolKind:
     """`mcp:COMMAND` or `mcp:URL`: a process, or a session over HTTP, for each attempt."""
-    return served(_named(spec), TaskFile(_tasks_path(spec, options)), shared=False)
+    return served(_named(spec), TaskFile(_tasks_path(spec, options)), options, shared=False)
 
 
 def mcp_shared_kind(spec: str, options: KindOptions) -> ToolKind:
     """`mcp-shared:COMMAND`: one process for all attempts, for servers without state."""
-    return served(_named(spec), TaskFile(_tasks_path(spec, options)), shared=True)
+    return served(_named(spec), TaskFile(_tasks_path(spec, options)), options, shared=True)
 
 
 def functions_kind(spec: str, options: KindOptions) -> ToolKind:
-    """`tools:FILE`, or `tools` with the file in the options or in `TOOLS_CONFIG`."""
-    path = spec.partition(":")[2] or options.tools_config or os.environ.get(TOOLS_CONFIG, "")
+    """`tools:FILE`, or `tools` with the file in the options."""
+    path = spec.partition(":")[2] or options.tools_config
     if not path:
-        raise ConfigError(f"{spec}: name the file of tools, as tools:tools_config.json or in {TOOLS_CONFIG}")
-    entries = load_functions(Path(path).expanduser())
-    return ToolKind(TaskFile(_tasks_path(spec, options)), lambda: FunctionTools(entries))
+        raise ConfigError(f"{spec}: name the file of tools, as tools:tools_config.json or with --tools-config")
+    entries, seconds = load_functions(Path(path).expanduser()), options.call_timeout
+    return ToolKind(TaskFile(_tasks_path(spec, options)), lambda: FunctionTools(entries, call_seconds=seconds))
 
 
-def served(server: str, source: TaskSource, *, shared: bool) -> ToolKind:
+def served(server: str, source: TaskSource, options: KindOptions, *, shared: bool) -> ToolKind:
     """A kind whose tools are those of an MCP server. Raises `ConfigError` without the extra `tools`."""
     try:
         from openclaw_rl.environments.tools.mcp_tools import McpServer, McpTools
@@ -71,7 +67,7 @@ def served(server: str, source: TaskSource, *, shared: bool) -> ToolKind:
         raise ConfigError(
             f"MCP servers need the module {error.name!r}; install it with: {install_command('tools')}"
         ) from error
-    connections = McpServer(server, shared=shared)
+    connections = McpServer(server, shared=shared, call_seconds=options.call_timeout)
     return ToolKind(source, lambda: McpTools(connections), connections)
 
 

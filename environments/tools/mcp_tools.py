@@ -36,7 +36,6 @@ from openclaw_rl.shared.process import PARENT_VARIABLE
 
 START_SECONDS = 120.0
 """Time for a server to start; `npx` and `uvx` may have to download it."""
-CALL_SECONDS = 60.0
 ALIVE_SECONDS = 5.0
 """Time in which a server that has not answered a call must list its tools, to count as one that works."""
 TASK = "openclaw-rl/task"
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 class McpConnection:
     """A connection to one server, and its process if it has one. Calls may run at the same time."""
 
-    def __init__(self, server: str, *, call_seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, server: str, *, call_seconds: float) -> None:
         """`server`: a command line, or a URL that begins with `http`."""
         self.server = server
         self.call_seconds = call_seconds
@@ -147,7 +146,7 @@ class McpServer:
     which is opened again after it was lost.
     """
 
-    def __init__(self, server: str, *, shared: bool = False, call_seconds: float = CALL_SECONDS) -> None:
+    def __init__(self, server: str, *, shared: bool = False, call_seconds: float) -> None:
         self.shared = shared
         self._server = server
         self._call_seconds = call_seconds

@@ -24,7 +24,7 @@ def files(folder: Path) -> KindOptions:
     return KindOptions(tasks=str(tasks), tools_config=str(tools))
 
 
-async def test_an_attempt_with_the_tools_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_attempt_with_the_tools_of_a_file(tmp_path: Path) -> None:
     options = files(tmp_path)
     kind = kinds.functions_kind("tools", options)
     for split, offered in (("train", ["size"]), ("held-out", ["size", "echo"])):
@@ -40,8 +40,6 @@ async def test_an_attempt_with_the_tools_of_a_file(tmp_path: Path, monkeypatch: 
     assert (await environment.evaluate("5")).detail["calls"] == [], "an attempt does not see those before it"
     await environment.close()
     await kind.close()
-    monkeypatch.setenv("TOOLS_CONFIG", options.tools_config)
-    kinds.functions_kind("tools", KindOptions(tasks=options.tasks))
     kinds.functions_kind(f"tools:{options.tools_config}", KindOptions(tasks=options.tasks))
 
 
@@ -57,7 +55,7 @@ def test_kinds_say_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for factory, spec, given, message in (
         (kinds.mcp_kind, "mcp:server", KindOptions(), "--tasks"),
         (kinds.mcp_kind, "mcp:", options, "mcp:COMMAND"),
-        (kinds.functions_kind, "tools", KindOptions(tasks=options.tasks), "TOOLS_CONFIG"),
+        (kinds.functions_kind, "tools", KindOptions(tasks=options.tasks), "--tools-config"),
     ):
         with pytest.raises(ConfigError, match=message):
             factory(spec, given)

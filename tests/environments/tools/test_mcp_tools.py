@@ -49,7 +49,7 @@ async def serving(app: Any) -> AsyncIterator[tuple[str, uvicorn.Server]]:
 
 
 async def test_each_attempt_has_a_process_that_ends_with_it_and_all_that_it_began() -> None:
-    server = McpServer(COUNTING)
+    server = McpServer(COUNTING, call_seconds=20)
     async with opened(server) as one, opened(server) as other:
         assert (await one.call("count", {"by": 2})).text == "2"
         assert (await other.call("count", {"by": 3})).text == "3"
@@ -93,7 +93,7 @@ async def test_errors_of_a_server_over_stdio(monkeypatch: pytest.MonkeyPatch) ->
 async def test_over_http_each_attempt_has_a_session() -> None:
     app = create_server().streamable_http_app()
     async with serving(app) as (url, process):
-        server = McpServer(url)
+        server = McpServer(url, call_seconds=20)
         async with opened(server) as one, opened(server) as other:
             assert (await one.call("count", {"by": 2})).text == "2"
             assert (await other.call("refuse", {})).error
@@ -107,8 +107,9 @@ async def test_over_http_each_attempt_has_a_session() -> None:
 async def test_a_server_that_does_not_start_is_a_fault(tmp_path: Path) -> None:
     program = tmp_path / "broken.py"
     program.write_text("raise SystemExit('no licence was found')")
-    broken, absent = McpConnection(f"{sys.executable} {program}"), McpConnection("no-such-program --stdio")
-    away = McpConnection("http://127.0.0.1:9/mcp")
+    broken = McpConnection(f"{sys.executable} {program}", call_seconds=20)
+    absent = McpConnection("no-such-program --stdio", call_seconds=20)
+    away = McpConnection("http://127.0.0.1:9/mcp", call_seconds=20)
     for connection, message in ((broken, "no licence"), (absent, "no-such-program"), (away, "did not start")):
         with pytest.raises(EnvironmentFault, match=message):
             await connection.open()
