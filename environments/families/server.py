@@ -31,14 +31,18 @@ FAMILIES = {family.name: family for family in (CALLS, SUMS)}
 
 
 async def list_tools(_: ServerRequestContext, params: PaginatedRequestParams | None) -> ListToolsResult:
-    """The tools of the task; none without one."""
+    """The tools of the task; none without one. An empty second page follows: the library forgets the tools of other
+    tasks when it gets a listing of a single page, and asks again for each call of one.
+    """
     task = _task(params)
-    functions = [tool["function"] for tool in task.tools] if task is not None else []
+    if task is None or (params is not None and params.cursor is not None):
+        return ListToolsResult(tools=[])
     return ListToolsResult(
+        next_cursor="end",
         tools=[
             Tool(name=function["name"], description=function["description"], input_schema=function["parameters"])
-            for function in functions
-        ]
+            for function in (tool["function"] for tool in task.tools)
+        ],
     )
 
 
