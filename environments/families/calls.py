@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.environments.families.family import WORDS, Family, FamilyTask, definition, split_of
+from openclaw_rl.environments.families.family import WORDS, FamilyTask, TaskFamily, definition, split_of
 from openclaw_rl.environments.kinds import Split
-from openclaw_rl.environments.tools.checks import Call
+from openclaw_rl.environments.tools.checks import MadeCall
 
 KINDS = ("read", "weather", "search", "other")
 COUNTS = (1, 1, 2, 2, 3)
@@ -46,7 +46,7 @@ def draw(random: Random, split: Split) -> FamilyTask:
     return FamilyTask(
         request=request,
         tools=[one.definition for one in offered],
-        call=Call(name=name, arguments=arguments),
+        call=MadeCall(name=name, arguments=arguments),
         value=respond,
     )
 
@@ -101,4 +101,4 @@ def _result(random: Random, kind: str) -> str:
     return str(random.choice(WORDS["contents"])).format(n=random.randint(2, 99))
 
 
-CALLS = Family("calls", draw)
+CALLS = TaskFamily("calls", draw)

@@ -16,7 +16,7 @@ import msgspec
 
 from openclaw_rl.environments.attempt import Task
 from openclaw_rl.environments.kinds import Split
-from openclaw_rl.environments.tools.checks import Call
+from openclaw_rl.environments.tools.checks import MadeCall
 
 WORDS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text(encoding="utf-8"))
 _HELD_OUT = 4
@@ -31,12 +31,12 @@ class FamilyTask(msgspec.Struct, frozen=True, kw_only=True):
 
     request: str
     tools: list[dict[str, Any]]
-    call: Call
+    call: MadeCall
     value: Callable[[dict[str, Any]], str]
     answer: float | None = None
 
 
-class Family:
+class TaskFamily:
     """Tasks without end, each drawn by itself from the random numbers of its name (`environments.kinds.TaskSource`)."""
 
     def __init__(self, name: str, draw: Callable[[Random, Split], FamilyTask]) -> None:
@@ -55,7 +55,8 @@ class Family:
 
     def task(self, name: str) -> FamilyTask:
         """The task of a name. Raises `ValueError` for a name that is none of ours."""
-        family, split, *_ = name.split("/")
+        family, _, rest = name.partition("/")
+        split = rest.partition("/")[0]
         if family != self.name or split not in get_args(Split):
             raise ValueError(f"{name!r} is no task of {self.name}")
         return self._draw(Random(name), cast(Split, split))

@@ -7,9 +7,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from openclaw_rl.environments.families.family import WORDS, Family, FamilyTask, definition, split_of
+from openclaw_rl.environments.families.family import WORDS, FamilyTask, TaskFamily, definition, split_of
 from openclaw_rl.environments.kinds import Split
-from openclaw_rl.environments.tools.checks import Call
+from openclaw_rl.environments.tools.checks import MadeCall
 
 SMALLEST, LARGEST = 21, 99
 
@@ -25,7 +25,7 @@ def draw(random: Random, split: Split) -> FamilyTask:
     return FamilyTask(
         request=random.choice(words["requests"]).format(a=left, b=right, name=name),
         tools=[definition(name, random.choice(words["descriptions"]), properties)],
-        call=Call(name=name, arguments=dict(zip(parameters, (left, right), strict=True))),
+        call=MadeCall(name=name, arguments=dict(zip(parameters, (left, right), strict=True))),
         value=_sum,
         answer=left + right,
     )
@@ -42,4 +42,4 @@ def _pair(random: Random) -> tuple[int, int]:
     return random.randint(SMALLEST, LARGEST), random.randint(SMALLEST, LARGEST)
 
 
-SUMS = Family("sums", draw)
+SUMS = TaskFamily("sums", draw)

@@ -23,7 +23,7 @@ _READ = 2000
 """Characters at the end of the last text in which a number is looked for."""
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class MadeCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call of a tool, with its arguments as parsed JSON."""
 
     name: str
@@ -42,7 +42,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
     `Verdict`, or `None` for no verdict. `tools`: names of the tools offered, all of them if missing.
     """
 
-    expect: list[Call] | None = None
+    expect: list[MadeCall] | None = None
     answer: float | None = None
     check: str = ""
     tools: list[str] | None = None
@@ -60,7 +60,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
         return checks
 
 
-async def verdict(checks: Checks, task: Task, calls: Sequence[Call], answer: str) -> Verdict:
+async def verdict(checks: Checks, task: Task, calls: Sequence[MadeCall], answer: str) -> Verdict:
     """The reward (1 or 0, or the check's own) and a text that says why.
 
     Raises `EnvironmentFault` if the task's check fails, `ConfigError` if there is no such function.
@@ -105,5 +105,5 @@ def _equal(number: float | None, wanted: float) -> bool:
     return number is not None and math.isclose(number, wanted, rel_tol=1e-6, abs_tol=1e-9)
 
 
-def _listed(calls: Sequence[Call]) -> str:
+def _listed(calls: Sequence[MadeCall]) -> str:
     return ", ".join(map(str, calls)) or "none"

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from openclaw_rl.environments.attempt import Task
 from openclaw_rl.environments.steps import Observation, Verdict
-from openclaw_rl.environments.tools.checks import Call, Checks, verdict
+from openclaw_rl.environments.tools.checks import Checks, MadeCall, verdict
 from openclaw_rl.shared.errors import ConfigError
 
 
@@ -39,7 +39,7 @@ class ToolEnvironment:
         self._toolset = toolset
         self._checks = Checks()
         self._task = Task(id="")
-        self._calls: list[Call] = []
+        self._calls: list[MadeCall] = []
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._task, self._checks, self._calls = task, Checks.from_data(task.data, task.id), []
@@ -54,7 +54,7 @@ class ToolEnvironment:
         return [definitions[name] for name in wanted]
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Observation:
-        self._calls.append(Call(name=name, arguments=arguments))
+        self._calls.append(MadeCall(name=name, arguments=arguments))
         return await self._toolset.call(name, arguments)
 
     async def evaluate(self, answer: str) -> Verdict:

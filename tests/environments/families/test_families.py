@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from openclaw_rl.environments.families.calls import CALLS
-from openclaw_rl.environments.families.family import Family
+from openclaw_rl.environments.families.family import TaskFamily
 from openclaw_rl.environments.families.kinds import calls_kind, sums_kind
 from openclaw_rl.environments.families.sums import LARGEST, SMALLEST, SUMS
 from openclaw_rl.environments.kinds import KindOptions, Split
@@ -16,7 +16,7 @@ from openclaw_rl.environments.tools.checks import Checks
 
 @pytest.mark.parametrize("family", [CALLS, SUMS], ids=lambda family: family.name)
 @pytest.mark.parametrize("split", ["train", "held-out"])
-def test_a_task_is_the_same_from_its_name_alone(family: Family, split: Split) -> None:
+def test_a_task_is_the_same_from_its_name_alone(family: TaskFamily, split: Split) -> None:
     tasks = list(islice(family.tasks(split, 3), 100))
     assert tasks == list(islice(family.tasks(split, 3), 100)) != list(islice(family.tasks(split, 4), 100))
     assert len({task.id for task in tasks}) == 100
@@ -75,6 +75,7 @@ def test_the_tool_of_sums_adds() -> None:
             task.value(wrong)
 
 
+@pytest.mark.slow
 async def test_the_families_share_a_server_that_knows_each_task() -> None:
     for kind in (calls_kind("calls", KindOptions()), sums_kind("sums", KindOptions())):
         for task in islice(kind.tasks("held-out", 0), 3):

@@ -7,7 +7,7 @@ import pytest
 
 from openclaw_rl.environments.attempt import EnvironmentFault, Task
 from openclaw_rl.environments.steps import Verdict
-from openclaw_rl.environments.tools.checks import Call, Checks, last_number, verdict
+from openclaw_rl.environments.tools.checks import Checks, MadeCall, last_number, verdict
 from openclaw_rl.shared.errors import ConfigError
 
 ADD = {"name": "add", "arguments": {"a": 30, "b": 45}}
@@ -15,7 +15,7 @@ READ = {"name": "read", "arguments": {"path": "a.txt"}}
 
 
 async def judged(data: dict[str, Any], calls: list[dict[str, Any]], answer: str = "") -> Verdict:
-    made = [Call(**call) for call in calls]
+    made = [MadeCall(**call) for call in calls]
     return await verdict(Checks.from_data(data, "here"), Task(id="t", data=data), made, answer)
 
 

@@ -48,6 +48,7 @@ async def serving(app: Any) -> AsyncIterator[tuple[str, uvicorn.Server]]:
         await task
 
 
+@pytest.mark.slow
 async def test_each_attempt_has_a_process_that_ends_with_it_and_all_that_it_began() -> None:
     server = McpServer(COUNTING, call_seconds=20)
     async with opened(server) as one, opened(server) as other:
@@ -59,6 +60,7 @@ async def test_each_attempt_has_a_process_that_ends_with_it_and_all_that_it_bega
     until(lambda: not any(map(alive, pids)))
 
 
+@pytest.mark.slow
 async def test_errors_of_a_server_over_stdio(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused calls are the agent's, with the error's text; a server that hangs or dies is a fault."""
     server = McpServer(COUNTING, shared=True, call_seconds=0.5)
