@@ -43,7 +43,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = "run"
 
 
-class Runner:
+class AttemptRunner:
     """Runs attempts against one service. `client` has the service's key, which no harness sees. `model` is the name
     that the agents request. `admit` is awaited before each member of a run begins, `ended` gets each result.
     """
