@@ -177,7 +177,7 @@ def checked_attempt(value: object, harness: object) -> Attempt:
     where = f"{type(harness).__name__}.run()"
     if not isinstance(value, Attempt):
         raise ConfigError(f"{where} returned {type(value).__name__}; it returns an Attempt(reward=…)")
-    reward = value.reward
+    reward: Any = value.reward
     if reward is not None:
         if not isinstance(reward, Real) or not math.isfinite(reward):
             raise ConfigError(f"{where} returned the reward {reward!r}; it is a finite number, or None for no verdict")
