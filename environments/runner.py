@@ -43,7 +43,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     phase: str = "run"
 
 
-class Runner:
+class AttemptRunner:
     """Runs attempts against one service. `client` has the service's key, which no harness sees. `model` is the name
     that the agents request. `admit` is awaited before each member of a run begins, `ended` gets each result.
     """
@@ -177,7 +177,7 @@ def checked_attempt(value: object, harness: object) -> Attempt:
     where = f"{type(harness).__name__}.run()"
     if not isinstance(value, Attempt):
         raise ConfigError(f"{where} returned {type(value).__name__}; it returns an Attempt(reward=…)")
-    reward = value.reward
+    reward: Any = value.reward
     if reward is not None:
         if not isinstance(reward, Real) or not math.isfinite(reward):
             raise ConfigError(f"{where} returned the reward {reward!r}; it is a finite number, or None for no verdict")

@@ -249,7 +249,7 @@ def checked_verdict(value: object, environment: object) -> Verdict:
 
 def checked_tools(value: object, environment: object) -> list[dict[str, Any]]:
     """Tools in OpenAI's schema, each name once. Raises `ConfigError`."""
-    tools = value if isinstance(value, list) else [value]
+    tools: list[Any] = value if isinstance(value, list) else [value]
     for tool in tools:
         function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):

@@ -26,7 +26,7 @@ from openclaw_rl.environments import kinds
 from openclaw_rl.environments.attempt import Harness, Task
 from openclaw_rl.environments.attempt_log import AttemptLog, EndedLine
 from openclaw_rl.environments.pass_rate import PassRate, pass_rate
-from openclaw_rl.environments.runner import Runner, RunPlan
+from openclaw_rl.environments.runner import AttemptRunner, RunPlan
 from openclaw_rl.environments.throttle import Throttle
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.service import RunningService, default_policy, own_service
@@ -230,7 +230,7 @@ class _Run(msgspec.Struct):
                 recent.clear()
 
         admit = throttle.admit if throttle is not None else None
-        runner = Runner(self.client, self.harness, self.log, plan, model=self.model, admit=admit, ended=ended)
+        runner = AttemptRunner(self.client, self.harness, self.log, plan, model=self.model, admit=admit, ended=ended)
         return pass_rate(await runner.run(tasks))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from openclaw_rl.environments.attempt import Attempt, Endpoint, EnvironmentFault, Task
 from openclaw_rl.environments.attempt_log import AttemptLog
-from openclaw_rl.environments.runner import FAULTS_IN_A_ROW, Runner, RunPlan
+from openclaw_rl.environments.runner import FAULTS_IN_A_ROW, AttemptRunner, RunPlan
 from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError
 from tests.scripted import plain, scripted
@@ -62,11 +62,11 @@ class Agent:
 @asynccontextmanager
 async def runner(
     path: Path, agent: Agent, *, service: Service | None = None, resume: bool = False, **options: Any
-) -> AsyncIterator[tuple[Runner, Service]]:
+) -> AsyncIterator[tuple[AttemptRunner, Service]]:
     used = service or Service()
     async with scripted(used) as server, ChatClient(server.url, "SERVICE-KEY", patience=0) as client:
         with AttemptLog(path / "attempts.jsonl", "run-a", {"seed": 1}, resume=resume) as log:
-            yield Runner(client, agent, log, RunPlan(**options)), used
+            yield AttemptRunner(client, agent, log, RunPlan(**options)), used
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
