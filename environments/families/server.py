@@ -54,7 +54,7 @@ async def call_tool(_: ServerRequestContext, params: CallToolRequestParams) -> C
             raise ValueError("not found")
         text, is_error = task.value(params.arguments or {}), False
     except ValueError as error:
-        text, is_error = f"Error: {error}", True
+        text, is_error = str(error), True
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
 
 

@@ -94,7 +94,7 @@ class FunctionTools:
             async with asyncio.timeout(self._seconds):
                 return await (_run(entry.command, arguments) if entry.command else _apply(entry.path, arguments))
         except TimeoutError:
-            return _error(f"{name} timed out after {self._seconds:.0f} s")
+            return Observation(text=f"{name} timed out after {self._seconds:.0f} s", error=True)
 
     async def close(self) -> None: ...
 
@@ -106,7 +106,7 @@ async def _apply(path: str, arguments: dict[str, Any]) -> Observation:
         value = await called(**arguments)
         return Observation(text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
     except Exception as error:
-        return _error(f"{type(error).__name__}: {error}")
+        return Observation(text=f"{type(error).__name__}: {error}", error=True)
 
 
 def _in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
@@ -149,7 +149,9 @@ async def _run(command: str | list[str], arguments: dict[str, Any]) -> Observati
         kill_child(process)
         with contextlib.suppress(TimeoutError):  # something left its group, and holds its output
             await asyncio.wait_for(process.communicate(), END_SECONDS)
-    return Observation(text=value) if status == 0 else _error(failure or value or f"exit status {status}")
+    if status == 0:
+        return Observation(text=value)
+    return Observation(text=failure or value or f"exit status {status}", error=True)
 
 
 def _words(command: str | list[str]) -> list[str]:
@@ -178,7 +180,3 @@ async def _communicate(process: Process, given: bytes) -> tuple[str, str]:
 
     _, value, failure = await asyncio.gather(feed(process.stdin), read(process.stdout), read(process.stderr))
     return value, failure
-
-
-def _error(message: str) -> Observation:
-    return Observation(text=f"Error: {message}", error=True)

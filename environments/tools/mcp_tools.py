@@ -104,7 +104,7 @@ class McpConnection:
         except MCPError as error:
             if error.code in (CONNECTION_CLOSED, PARSE_ERROR) or not await self._is_alive(meta):
                 raise self._fault(f"failed at {name}: {_reason(error)}") from error
-            return Observation(text=f"Error: {error.message}", error=True)
+            return Observation(text=error.message, error=True)
         except Exception as error:
             raise self._fault(f"failed at {name}: {_reason(error)}") from error
 

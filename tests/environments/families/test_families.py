@@ -87,6 +87,6 @@ async def test_the_families_share_a_server_that_knows_each_task() -> None:
             assert not observed.error
             number = re.findall(r"\d+", observed.text)
             assert (await environment.evaluate(f"It is {number[-1] if number else ''}")).reward == 1.0
-            assert (await environment.call(expected["name"], {"x": "nothing"})).text.startswith("Error: ")
+            assert (await environment.call(expected["name"], {"x": "nothing"})).error
             await environment.close()
         await kind.close()
