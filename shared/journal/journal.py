@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from openclaw_rl.shared.journal import (
     accounting,
+    attempts,
     audits,
     deaths,
     forgetting,
@@ -81,6 +82,9 @@ class Operations:
     find_answers = Operation(episodes.find_answers)
     side_turns = Operation(episodes.side_turns)
     last_main_turn = Operation(episodes.last_main_turn)
+
+    begin_attempt = Operation(attempts.begin_attempt, writes=True)
+    attempt_of = Operation(attempts.attempt_of)
 
     was_sampled = Operation(turns.was_sampled)
     settle = Operation(signals.settle, writes=True, lingers=True)

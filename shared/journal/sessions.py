@@ -71,17 +71,28 @@ def open_episode(connection: Connection, session_id: str, policy: str, source: s
     if known is not None:
         return known
     time = now()
-    connection.execute(
-        "INSERT INTO sessions (session_id, owner, policy, source, created, last_seen) VALUES (?,?,?,?,?,?) "
-        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
-        (session_id, owner_of(session_id), policy, source, time, time),
-    )
-    session, episode = open_episode_of(connection, session_id)
+    session = see_session(connection, session_id, policy, source, time)
+    _, episode = open_episode_of(connection, session_id)
     if episode is not None:
         return episode
-    episode = int(connection.value("SELECT coalesce(max(episode) + 1, 0) FROM episodes WHERE session = ?", session))
+    episode = next_episode(connection, session)
     connection.execute("INSERT INTO episodes (session, episode, started) VALUES (?,?,?)", (session, episode, time))
     return episode
+
+
+def see_session(connection: Connection, session_id: str, policy: str, source: str, time: float) -> int:
+    """Note that a session was seen at a time (Unix seconds); it is made if it is new. Its row."""
+    row: int = connection.value(
+        "INSERT INTO sessions (session_id, owner, policy, source, created, last_seen) VALUES (?,?,?,?,?,?) "
+        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen) RETURNING id",
+        *(session_id, owner_of(session_id), policy, source, time, time),
+    )
+    return row
+
+
+def next_episode(connection: Connection, session: int) -> int:
+    """The number of the next episode of a session (its row)."""
+    return int(connection.value("SELECT coalesce(max(episode) + 1, 0) FROM episodes WHERE session = ?", session))
 
 
 def known_episode(connection: Connection, session_id: str, kind: Kind) -> int | None:

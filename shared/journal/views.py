@@ -42,6 +42,20 @@ class EpisodeRow(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Attempted(msgspec.Struct, frozen=True):
+    """A turn's place in an attempt of an environment. `group` as it is stored, unique among all owners, "" for an
+    attempt alone; `attempts` is the wanted number of its members, 0 if that is unknown. `step_index` counts the
+    complete main turns of the episode that arrived before.
+    """
+
+    session_id: str
+    episode: int
+    task: str
+    group: str
+    attempts: int
+    step_index: int
+
+
 class TurnSummary(msgspec.Struct, frozen=True):
     """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `known`, `trained` or `quarantined`; lengths
     in tokens.
