@@ -82,7 +82,7 @@ def test_a_step_is_side_by_header_by_a_rule_of_ones_own_or_as_a_compaction() -> 
     assert "environment" in describe(ATTEMPT.reason)
 
 
-async def test_what_tools_answer_is_a_tools_and_everything_in_the_users_role_an_environments(talk: Talk) -> None:
+async def test_an_answer_of_tools_is_a_tools_and_everything_in_the_users_role_an_environments(talk: Talk) -> None:
     bring = await begin(talk, "one")
     calls = [{"id": "call_1", "name": "add", "arguments": {}}]
     first = await talk.ask(TASK, answer="I call.", calls=calls, **bring)
