@@ -8,7 +8,7 @@ phase trains on the conversations of the first and lasts until `--publishes` ver
 passed. Counted: requests, refused (no answer or an error status), cut (a stream without its proper end), answers
 sampled by more than one version, and the gaps between the chunks of each stream. Nothing is retried. Of a service of
 its own it scores some answers again under the version that each names (`bench.rescore`), and under the one before, to
-see that the two can be told apart.
+see that the two can be distinguished.
 
 The exit code is 1 if a request was refused or cut, an answer is of more than one version, or fewer versions were
 published.
