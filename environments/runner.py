@@ -159,7 +159,7 @@ class AttemptRunner:
         if line is not None:
             body |= {
                 "reward": line.reward,
-                "detail": {**line.detail, "status": line.status},
+                "detail": msgspec.json.encode({**line.detail, "status": line.status}).decode(),
                 "next_state": line.next_state,
             }
         try:

@@ -14,7 +14,7 @@ from openclaw_rl.environments.kinds import Split
 from openclaw_rl.environments.tools.checks import MadeCall
 
 KINDS = ("read", "weather", "search", "other")
-COUNTS = (1, 1, 2, 2, 3)
+COUNTS = (1, 1, 1, 2, 2, 3)
 """Numbers of tools offered."""
 
 
