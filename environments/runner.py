@@ -26,6 +26,7 @@ from openclaw_rl.shared.gather import gather
 
 FAULTS_IN_A_ROW = 8
 """Members that the environment failed for good, one after the other, until the run ends."""
+SESSION_OPEN = "session_is_open"
 _UNPRINTABLE = re.compile(r"[^\w.-]+")
 
 
@@ -136,7 +137,7 @@ class AttemptRunner:
         try:
             endpoint = await self._start(session, member)
         except ChatError as error:
-            if error.status != 409:
+            if error.code != SESSION_OPEN:
                 raise
             # The answer to an earlier request was lost, and the key with it.
             return Attempt(reward=None, status="env_error", detail={"error": str(error)})
@@ -157,11 +158,8 @@ class AttemptRunner:
         """Post the outcome of a session, `None` for one that did not end, and note that it was acknowledged."""
         body: dict[str, Any] = {"session_id": session, "reward": None, "done": True}
         if line is not None:
-            body |= {
-                "reward": line.reward,
-                "detail": msgspec.json.encode({**line.detail, "status": line.status}).decode(),
-                "next_state": line.next_state,
-            }
+            detail = msgspec.json.encode({**line.detail, "status": line.status}).decode()
+            body |= {"reward": line.reward, "detail": detail, "next_state": line.next_state}
         try:
             await self._client.post("/rl/outcome", body)
         except ChatError as error:

@@ -48,11 +48,11 @@ async def test_the_example_is_solved_by_an_agent_that_asks_and_adds_against_a_sc
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-async def test_the_three_requests_are_answered_as_written(proxy: Proxy) -> None:
+async def test_the_three_requests_are_answered_as_written(service: Proxy) -> None:
     script = next(block for block in blocks("sh") if "/rl/session-start" in block)
     process = await asyncio.create_subprocess_exec(
         *("bash", "-euc", script + '\necho; echo "SESSION=$SESSION"'),
-        env={"URL": proxy.url, "KEY": proxy.key, "PATH": "/usr/bin:/bin"},
+        env={"URL": service.url, "KEY": service.key, "PATH": "/usr/bin:/bin"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -60,5 +60,6 @@ async def test_the_three_requests_are_answered_as_written(proxy: Proxy) -> None:
     assert process.returncode == 0 and "chat.completion" in printed, printed
     found = re.search(r"SESSION=(\S+)", printed)
     assert found is not None
-    outcome = proxy.journal().outcome(found[1])
-    assert outcome is not None and (outcome.reward, outcome.next_state, outcome.done) == (1.0, "right", True)
+    outcome = service.journal().outcome(found[1])
+    assert outcome is not None, printed
+    assert (outcome.reward, outcome.next_state, outcome.done) == (1.0, "right", True)

@@ -33,7 +33,7 @@ class Service:
         session = body["session_id"]
         if path == "/rl/session-start":
             if session in self.started:
-                return plain({"error": {"message": "the session has an open episode", "code": "conflict"}}, 409)
+                return plain({"error": {"message": "the session has an open episode", "code": "session_is_open"}}, 409)
             self.started[session] = body
             return plain({"session_id": session, "episode": 0, "api_key": f"episode:{session}"})
         self.outcomes.append(body)
@@ -84,7 +84,7 @@ async def test_each_task_is_attempted_by_a_group_whose_outcomes_are_posted(tmp_p
     assert groups == {("one", "run-a.run.0.one", 3): 3, ("two", "run-a.run.1.two", 3): 3}
     assert {outcome["session_id"] for outcome in service.outcomes} == service.started.keys()
     assert {key: value for key, value in service.outcomes[0].items() if key != "session_id"} == {
-        "reward": 1.0, "done": True, "next_state": "ok", "detail": {"why": "one", "status": "ok"}
+        "reward": 1.0, "done": True, "next_state": "ok", "detail": '{"why":"one","status":"ok"}'
     }  # fmt: skip
     assert [line["event"] for line in lines(tmp_path)].count("posted") == 6
 
@@ -116,7 +116,7 @@ async def test_a_fault_is_tried_again_in_a_fresh_session_whose_outcome_comes_fir
         ("run-a.run.0.one.0.retry-1", None),
         ("run-a.run.0.one.0", None),
     ]
-    first, second = (outcome["detail"]["error"] for outcome in service.outcomes[:0:-1])
+    first, second = (json.loads(outcome["detail"])["error"] for outcome in service.outcomes[:0:-1])
     assert first == "EnvironmentFault: no display"
     assert second.startswith("ValueError: a bug (") and "test_runner.py:" in second
 
@@ -139,7 +139,7 @@ async def test_an_attempt_that_takes_too_long_has_no_verdict_and_is_not_tried_ag
     async with runner(tmp_path, Slow(), group=1, timeout=0.01) as (run, service):
         results = await run.run(TASKS)
     assert [(line.reward, line.status) for line in results] == [(None, "timeout")] * 2
-    assert service.rewards == {None: 2} and service.outcomes[0]["detail"]["error"] == "longer than 0.01 s"
+    assert service.rewards == {None: 2} and json.loads(service.outcomes[0]["detail"])["error"] == "longer than 0.01 s"
 
 
 async def test_a_time_out_inside_a_harness_is_a_fault(tmp_path: Path) -> None:
