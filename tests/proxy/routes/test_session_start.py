@@ -171,9 +171,14 @@ def test_the_service_key_in_an_attempt_is_bound_by_its_rules(service: Proxy, run
 
 
 def test_one_of_several_beginnings_of_a_session_at_once_is_granted(service: Proxy, runner: httpx.Client) -> None:
+    def start(task: str) -> httpx.Response:
+        return runner.post("/rl/session-start", json={"session_id": "attempt-raced", "task": task})
+
     with ThreadPoolExecutor(6) as pool:
-        starts = pool.map(lambda _: runner.post("/rl/session-start", json={"session_id": "attempt-raced"}), range(6))
-        assert sorted(start.status_code for start in starts) == [200, *[409] * 5]
+        starts = list(pool.map(start, "abcdef"))
+    assert sorted(one.status_code for one in starts) == [200, *[409] * 5]
+    granted, task = next((one, task) for one, task in zip(starts, "abcdef", strict=True) if one.status_code == 200)
+    assert start(task).json() == granted.json(), "its answer may have been lost"
     assert runner.post("/rl/session-done", json={"session_id": "attempt-raced"}).json()["ended"] is True
     assert begin(service, runner, session_id="attempt-raced").episode == 1
     service.chat(TASK, headers={"x-session-id": "a-conversation"})
