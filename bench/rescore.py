@@ -21,11 +21,11 @@ TOLERANCE = 5e-3
 
 
 class Rescored(NamedTuple):
-    """Numbers of answers: scored again, off under their own version, and told apart from the version before it."""
+    """Numbers of answers: scored again, off under their own version, and distinguishable from the version before it."""
 
     answers: int
     off: int
-    told_apart: int
+    distinguishable: int
 
 
 def rescore(data: Path, base: str, turn_ids: Sequence[str]) -> Rescored:
@@ -39,8 +39,8 @@ def rescore(data: Path, base: str, turn_ids: Sequence[str]) -> Rescored:
     own = dict(_differences(data, base, [(turn, turn.versions[0].version) for turn in turns]))
     before = [(turn, parents.get(turn.versions[0].version)) for turn in turns if turn.turn_id in own]
     other = dict(_differences(data, base, [(turn, parent) for turn, parent in before if parent is not None]))
-    off, told_apart = (sum(one > TOLERANCE for one in found.values()) for found in (own, other))
-    return Rescored(len(own), off, told_apart)
+    off, distinguishable = (sum(one > TOLERANCE for one in found.values()) for found in (own, other))
+    return Rescored(len(own), off, distinguishable)
 
 
 def _differences(data: Path, base: str, asked: Sequence[tuple[Turn, int]]) -> Iterator[tuple[str, float]]:

@@ -8,7 +8,7 @@ phase trains on the conversations of the first and lasts until `--publishes` ver
 passed. Counted: requests, refused (no answer or an error status), cut (a stream without its proper end), answers
 sampled by more than one version, and the gaps between the chunks of each stream. Nothing is retried. Of a service of
 its own it scores some answers again under the version that each names (`bench.rescore`), and under the one before, to
-see that the two can be told apart.
+see that the two can be distinguished.
 
 The exit code is 1 if a request was refused or cut, an answer is of more than one version, or fewer versions were
 published.
@@ -27,10 +27,10 @@ from typing import Any
 from bench.checks import Threshold, as_json, verdict
 from bench.program import chosen_settings, log, milliseconds, parser, report, run, service
 from bench.rescore import rescore
-from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import stream
+from openclaw_rl.shared.chat_client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.settings.named_models import TINY, model_path
 
