@@ -189,7 +189,7 @@ class JudgeLoop:
             turn = None if last in self._in_flight | self._without_verdict else await self._journal.turn(last)
             if turn is None:
                 continue
-            outcome = await self._journal.outcome(turn.session_id)
+            outcome = await self._journal.outcome(turn.session_id, turn.episode)
             attempt = await self._journal.attempt_of(last)
             if (outcome is not None and outcome.reward is None) or (attempt is not None and attempt.group):
                 self._without_verdict.add(last)
@@ -247,7 +247,7 @@ class JudgeLoop:
         attempt: Attempted | None,
     ) -> Judgement:
         """The judgement of the signals that there are."""
-        outcome = await self._journal.outcome(turn.session_id)
+        outcome = await self._journal.outcome(turn.session_id, turn.episode)
         if explicit is not None and (explicit.hint or (explicit.score or 0) > 0 or next_state is None):
             return explicit
         if outcome is not None and signals.outcome_counts(turn, outcome, next_state):

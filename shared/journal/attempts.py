@@ -1,10 +1,16 @@
-"""Attempts: episodes that an environment began, each at a task, some of them members of a group at one task."""
+"""Attempts: episodes that an environment began, each at a task, some of them members of a group at one task.
+
+The outcome of an attempt is announced with its beginning: until it comes, or the attempt ends without it, no turn of it
+waits for a judge. What comes in the user's role is the environment's, never a person's.
+"""
 
 from __future__ import annotations
 
-from openclaw_rl.shared.journal.sessions import next_episode, open_episode_of, see_session
+from collections.abc import Sequence
+
+from openclaw_rl.shared.journal.sessions import expect, next_episode, open_episode_of, see_session
 from openclaw_rl.shared.journal.sqlite import Connection
-from openclaw_rl.shared.journal.views import Attempted
+from openclaw_rl.shared.journal.views import Attempted, OpenAttempt
 from openclaw_rl.shared.records import now
 
 SOURCE = "environment"
@@ -19,6 +25,11 @@ FROM turns JOIN episodes USING (session, episode) JOIN sessions ON sessions.id =
 WHERE turn_id = ? AND kind = 'main' AND status = 'complete' AND environment
 """
 
+_OPEN = """
+SELECT session_id, episode, started, train, last_seen FROM sessions JOIN episodes ON session = sessions.id
+WHERE session_id = ? AND ended IS NULL AND environment
+"""
+
 
 def begin_attempt(
     connection: Connection,
@@ -29,9 +40,9 @@ def begin_attempt(
     group: str = "",
     attempts: int = 0,
     train: bool = True,
-) -> int | None:
-    """Open an episode for an attempt; its number, or `None` while the session has an open one. `group` must be unique
-    among all owners, `attempts` is the wanted number of its members (0: unknown).
+) -> OpenAttempt | None:
+    """Open an episode for an attempt; `None` while the session has an open one. `group` must be unique among all
+    owners, `attempts` is the wanted number of its members (0: unknown). Without `train` nothing of it is to be kept.
     """
     if open_episode_of(connection, session_id)[1] is not None:
         return None
@@ -43,7 +54,25 @@ def begin_attempt(
         "VALUES (?,?,?,?,?,?,1,?)",
         (session, episode, time, task, group, attempts, train),
     )
-    return episode
+    expect(connection, session, episode)
+    return OpenAttempt(session_id, episode, time, train, time)
+
+
+def open_attempt(connection: Connection, session_id: str) -> OpenAttempt | None:
+    """The attempt that is under way in a session; `None` where there is none."""
+    row = connection.execute(_OPEN, (session_id,)).fetchone()
+    return None if row is None else OpenAttempt(row[0], row[1], row[2], bool(row[3]), row[4])
+
+
+def keep_open(connection: Connection, session_id: str) -> None:
+    """Note that a session is in use, though nothing of it is recorded."""
+    connection.execute("UPDATE sessions SET last_seen = max(last_seen, ?) WHERE session_id = ?", (now(), session_id))
+
+
+def group_members(connection: Connection, group: str) -> Sequence[tuple[str, int]]:
+    """The tasks of a group's members, with the number of members that each of them wanted; without repetitions."""
+    query = "SELECT DISTINCT task, attempts FROM episodes WHERE task_group = ?"
+    return [(str(task), int(wanted)) for task, wanted in connection.execute(query, (group,))]
 
 
 def attempt_of(connection: Connection, turn_id: str) -> Attempted | None:

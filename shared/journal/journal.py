@@ -85,6 +85,9 @@ class Operations:
     last_main_turn = Operation(episodes.last_main_turn)
 
     begin_attempt = Operation(attempts.begin_attempt, writes=True)
+    keep_open = Operation(attempts.keep_open, writes=True, lingers=True)
+    open_attempt = Operation(attempts.open_attempt)
+    group_members = Operation(attempts.group_members)
     attempt_of = Operation(attempts.attempt_of)
     waiting_groups = Operation(groups.waiting_groups)
     group_attempts = Operation(groups.group_attempts)
@@ -94,6 +97,7 @@ class Operations:
     add_feedback = Operation(signals.add_feedback, writes=True)
     add_outcome = Operation(signals.add_outcome, writes=True)
     expect_outcome = Operation(signals.expect_outcome, writes=True)
+    judged_episodes = Operation(signals.judged_episodes)
     add_judgement = Operation(signals.add_judgement, writes=True, line=signals.describe_judgement)
     add_quarantine = Operation(signals.add_quarantine, writes=True, line=signals.describe_quarantine)
     set_aside_damaged = Operation(signals.set_aside_damaged, writes=True)
