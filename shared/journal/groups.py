@@ -36,7 +36,7 @@ SELECT session_id, episodes.episode, turn_id,
   (SELECT body FROM judgements WHERE turn = turns.id ORDER BY id DESC LIMIT 1),
   (SELECT body FROM outcomes WHERE outcomes.session = episodes.session AND outcomes.episode = episodes.episode
    ORDER BY outcomes.id DESC LIMIT 1)
-FROM episodes JOIN sessions ON sessions.id = session LEFT JOIN turns
+FROM episodes JOIN sessions ON sessions.id = episodes.session LEFT JOIN turns
   ON turns.session = episodes.session AND turns.episode = episodes.episode AND kind = 'main' AND status = 'complete'
 WHERE task_group = ? AND task_group != ''
 ORDER BY started, episodes.session, episodes.episode, arrived, turns.id
