@@ -1,8 +1,8 @@
 """Groups: attempts at one task, whose steps are compared with each other. Pure functions.
 
-The reward of a step is R = o + c · mean(valid votes): o the outcome of its attempt, c the setting `step_rewards`. A step
-without a valid vote has the outcome alone. Its advantage is (R − mean) / std, over the attempts' steps with the same
-index: attempts at one task begin alike and then differ, so the index is all that their states have in common. The
+The reward of a step is R = o + c · mean(valid votes): o the outcome of its attempt, c the setting `step_rewards`. A
+step without a valid vote has the outcome alone. Its advantage is (R − mean) / std, over the attempts' steps with the
+same index: attempts at one task begin alike and then differ, so the index is all that their states have in common. The
 statistics are those of the whole group, also of steps that are too old or too long to be learned from. Where all
 rewards are the same there is nothing to compare, and no gradient; a step that no other attempt reached has R itself.
 

@@ -93,12 +93,13 @@ class ReadySamples:
         """They belong to a version now."""
         self._figures.clear()
 
-    async def _usable(self, found: Sequence[Sample], attempts: Mapping[str, Sequence[str]]) -> list[Sample]:
-        fresh = await self._of_long_sessions(await self._without_stale(found))
+    async def _usable(self, samples: Sequence[Sample], attempts: Mapping[str, Sequence[str]]) -> list[Sample]:
+        fresh = await self._of_long_sessions(await self._without_stale(samples))
         fresh = await with_attempts(self._journal, self._settings, fresh, attempts)
         usable: list[Sample] = []
-        for group, members in groupby(fresh, key=lambda sample: sample.group):
-            usable += await self._compared(group, list(members)) if group else members
+        for group, found in groupby(fresh, key=lambda sample: sample.group):
+            members = list(found)
+            usable += await self._compared(group, members) if group else members
         return usable
 
     async def _compared(self, group: str, samples: Sequence[Sample]) -> list[Sample]:

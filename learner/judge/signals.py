@@ -80,9 +80,7 @@ def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
     )
 
 
-def by_outcome(
-    turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int = 0, grouped: bool = False
-) -> Judgement:
+def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int = 0, grouped: bool = False) -> Judgement:
     """The judgement of an environment's outcome; a reward of `None` is no verdict. It is clamped to [−1, +1], but not
     in a group, where rewards are only compared with each other.
 

@@ -140,7 +140,8 @@ def ready_samples(
 ) -> tuple[list[Sample], list[tuple[int, str]]]:
     """Samples that no version holds yet, oldest first; and what is to be set aside, with the reason: rows of turns that
     are damaged, or whose images have lost their places. With `groups` only the samples of these and of no group: a
-    group comes in one piece, at the place of its newest sample, and is not cut by the limit (0: the oldest group alone).
+    group comes in one piece, at the place of its newest sample, and is not cut by the limit; with the limit 0 the
+    oldest group comes alone.
     """
     found: list[Sample] = []
     faulty: list[tuple[int, str]] = []

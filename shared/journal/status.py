@@ -89,7 +89,8 @@ def status(connection: Connection) -> dict[str, Any]:
     """Counts of everything, ready for JSON.
 
     `groups` are those of attempts with samples that wait for a step; `classes` also counts what was forgotten or never
-    recorded; `interactions` are main turns that a person answered; `last_change` gives the live version, its time (Unix seconds) and the interactions that it had.
+    recorded; `interactions` are main turns that a person answered; `last_change` gives the live version, its time (Unix
+    seconds) and the interactions that it had.
     """
 
     def by_name(query: str) -> dict[str, int]:

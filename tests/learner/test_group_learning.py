@@ -71,7 +71,7 @@ async def test_a_group_waits_until_it_is_complete_also_over_a_restart_and_is_com
     assert (await look(world)).waiting
     last = await begin(world, "c", "error", attempts=3)
 
-    world = binary()  # every process died, and the attempt goes on
+    world = binary()  # every process died, and the attempt continues
     await world.journal.add_outcome(Outcome(session_id="c", episode=0, reward=0.0, done=True))
     await world.judge_all()
     low = pytest.approx(-math.sqrt(0.5))
