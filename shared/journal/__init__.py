@@ -18,6 +18,7 @@ from openclaw_rl.shared.journal.views import (
     LearningFigures,
     Lineage,
     OldEpisode,
+    OpenAttempt,
     ProcessRow,
     TurnRef,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "LearningFigures",
     "Lineage",
     "OldEpisode",
+    "OpenAttempt",
     "Opening",
     "ProcessRow",
     "TurnRef",

@@ -86,7 +86,6 @@ class Operations:
 
     begin_attempt = Operation(attempts.begin_attempt, writes=True)
     keep_open = Operation(attempts.keep_open, writes=True, lingers=True)
-    open_attempt = Operation(attempts.open_attempt)
     group_members = Operation(attempts.group_members)
     attempt_of = Operation(attempts.attempt_of)
     waiting_groups = Operation(groups.waiting_groups)
@@ -197,6 +196,7 @@ class Journal(Operations):
         self.database.close()
 
     turn = Operation(turns.find_turn)
+    open_attempt = Operation(attempts.open_attempt)
 
     def run(self, operation: Operation[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run an operation in a transaction of its own."""

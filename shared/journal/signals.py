@@ -159,21 +159,22 @@ def add_outcome(connection: Connection, outcome: Outcome) -> bool:
     session = connection.value("SELECT id FROM sessions WHERE session_id = ?", outcome.session_id)
     if session is None:
         raise JournalError(f"the journal has no session {outcome.session_id}; post outcomes of sessions it has served")
-    if outcome.episode is None:
-        latest = max(judged_episodes(connection, outcome.session_id), default=0)
-        outcome = msgspec.structs.replace(outcome, episode=latest)
+    episode = outcome.episode
+    if episode is None:
+        episode = max(judged_episodes(connection, outcome.session_id), default=0)
+        outcome = msgspec.structs.replace(outcome, episode=episode)
     found = connection.execute(
-        "SELECT environment, train FROM episodes WHERE session = ? AND episode = ?", (session, outcome.episode)
+        "SELECT environment, train FROM episodes WHERE session = ? AND episode = ?", (session, episode)
     ).fetchone()
     if found is None:
-        raise JournalError(f"session {outcome.session_id} has no episode {outcome.episode}")
+        raise JournalError(f"session {outcome.session_id} has no episode {episode}")
     attempt, train = found
     if _is_repeated(connection, session, outcome):
         return False
     if train:
         _take_outcome(connection, session, outcome, attempt=attempt)
     if outcome.done:
-        close_episode(connection, session, outcome.episode, "outcome")
+        close_episode(connection, session, episode, "outcome")
     return True
 
 
