@@ -27,10 +27,10 @@ from typing import Any
 from bench.checks import Threshold, as_json, verdict
 from bench.program import chosen_settings, log, milliseconds, parser, report, run, service
 from bench.rescore import rescore
-from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import stream
+from openclaw_rl.shared.chat_client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.settings.named_models import TINY, model_path
 
