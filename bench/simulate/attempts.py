@@ -63,6 +63,10 @@ class SimulatedRunner:
         if (await self._ask(key, messages)).status == 200:
             self.found.append(f"an agent worked in {session} after its outcome")
 
+    async def pause(self) -> None:
+        """Wait for a while, as between two attempts."""
+        await asyncio.sleep(self._random.choice((0.02, 0.2, 1.0, 3.0)))
+
     async def _ask(self, key: str, messages: list[dict[str, str]]) -> SimulatedReply:
         body = {"model": self._world.settings.serve.model_name, "messages": messages, "max_tokens": 32}
         headers = {"authorization": f"Bearer {key}"}

@@ -96,7 +96,7 @@ class Play:
         world.start_learner()
         await asyncio.sleep(1.0)
         actors: list[Coroutine[Any, Any, None]] = [self._client(talk) for talk in range(CLIENTS)]
-        actors += [self._actor(self.runner.attempt, 1.0)]
+        actors += [self._make_attempts()]
         await asyncio.gather(*actors, self._actor(self._operate, 1.5), self._actor(self._break, 1.0))
         self._check("while faults came")
         await self._calm()
@@ -122,6 +122,12 @@ class Play:
             if self.events % CHECK_EVERY == 0:
                 self._check("while faults came")
             await asyncio.sleep(pace * self.random.choice((0.0, 0.02, 0.2, 1.0, 3.0)))
+
+    async def _make_attempts(self) -> None:
+        """Make attempts until the others' events are used up; they count for none."""
+        while self._left > 0 and not self.found:
+            await self.runner.attempt()
+            await self.runner.pause()
 
     def _talk(self) -> SimulatedTalk:
         self._sessions += 1
