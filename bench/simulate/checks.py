@@ -28,8 +28,8 @@ _ATTEMPTS = {
     "words in an attempt count as a person's": "SELECT count(*) FROM turns JOIN episodes USING (session, episode) "
     "WHERE environment AND (turns.id IN (SELECT turn FROM next_states WHERE role = 'user') "
     "OR turns.id IN (SELECT turn FROM feedback))",
-    "attempts have two outcomes": "SELECT count(*) FROM (SELECT 1 FROM outcomes GROUP BY session, episode "
-    "HAVING count(*) > 1) WHERE EXISTS (SELECT 1 FROM episodes WHERE environment)",
+    "attempts have two outcomes": "SELECT count(*) FROM (SELECT 1 FROM outcomes JOIN episodes USING (session, episode) "
+    "WHERE environment GROUP BY session, episode HAVING count(*) > 1)",
     "steps of an attempt with an outcome are lost": "SELECT count(*) FROM turns JOIN outcomes USING (session, episode) "
     "JOIN episodes USING (session, episode) WHERE environment AND kind = 'main' AND status = 'complete' "
     "AND untrainable = '' AND finished < ended AND turns.id NOT IN (SELECT turn FROM judge_queue UNION "
