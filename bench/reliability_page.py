@@ -52,6 +52,7 @@ SLOWER = 1.2
 """The 99th percentile of a request's time at the end of a soak may be so many times that at its start."""
 MOST_DROPPED = 0.05
 """Share of a backlog that may be dropped as too old."""
+BACKLOG = f"A backlog is learned from: at most {MOST_DROPPED:.0%} of it is dropped"
 
 PROMISES = (
     Promise(
@@ -73,7 +74,7 @@ PROMISES = (
     ),
     Promise(
         "chaos",
-        f"A backlog is learned from: at most {MOST_DROPPED:.0%} of it is dropped",
+        BACKLOG,
         "the same run, {settled} turns that something came after",
         "{dropped_share:.1%} dropped{unlearned}",
         lambda found: False if found["dropped_share"] > MOST_DROPPED else found["all_learned"] or None,
@@ -135,6 +136,19 @@ PROMISES = (
     ),
 )
 """In the order of the table."""
+
+
+def outage_row(found: Mapping[str, Any]) -> list[str]:
+    """The cells for a situation of `bench.outages`."""
+    other = sum(found["set_aside"].values()) - found["dropped"]
+    reasons = "; ".join(f"{count} as “{reason}”" for reason, count in found["set_aside"].items() if count > other / 20)
+    ended = found["seconds"] is not None
+    seen = f"{found['dropped_share']:.1%} of {found['settled']} settled turns dropped, {found['lost']} lost, "
+    seen += f"the backlog learned from after {found['seconds'] / 60:.0f} minutes" if ended else "a backlog stays"
+    kept = ended and not found["lost"] and found["dropped_share"] <= MOST_DROPPED
+    tried = f"{found['situation']}, {found['turns']} turns of people who talk all the time, method {found['method']}"
+    return [BACKLOG, tried, seen + (f"; set aside otherwise: {reasons}" if other else ""), met(kept)]
+
 
 COLUMNS = ("promised", "tried", "seen", "")
 
