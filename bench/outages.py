@@ -24,7 +24,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -39,14 +42,18 @@ from bench.simulate.world import ANSWERS, World, prompter, simulated
 from bench.soak import CountingTrainer
 from openclaw_rl.cli.trajectories.imported import Importer
 from openclaw_rl.cli.trajectories.trajectory import sessions_in
-from openclaw_rl.learner import audit
+from openclaw_rl.learner import audit, progress
 from openclaw_rl.learner import loop as learner_loop
 from openclaw_rl.learner import main as learner_main
 from openclaw_rl.learner.judge import loop as judge_loop
 from openclaw_rl.learner.judge.rules.rules import RuleJudge
 from openclaw_rl.learner.judge.votes import TRIES
+from openclaw_rl.proxy import service as proxy_service
+from openclaw_rl.proxy.conversation import sessions
+from openclaw_rl.proxy.engine import watch
 from openclaw_rl.shared.errors import ConfigError, JudgeAway
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.loop_lag import INTERVAL_SECONDS, watch_lag
 from openclaw_rl.shared.records import Judgement, NextState, Sample, Turn
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe, StepReport
@@ -69,11 +76,16 @@ QUIET_SECONDS = 60.0
 """For the judge, after the last word."""
 VERDICT_SECONDS = 2.0
 STEP_SECONDS, SAMPLE_SECONDS = 2.0, 0.25
-LOOK_EVERY = 10
-"""The loops of the product look for work so much less often than they do, which changes no rule, but lets a day pass in
-minutes.
+SELDOM = 10
+"""The loops of the product look for work so many times less often than they do. That changes no rule: people talk once
+a minute, and a day passes in minutes.
 """
-_LOOPS = (judge_loop, learner_loop, audit)
+_PAUSES = (
+    (judge_loop, "POLL"), (learner_loop, "POLL"), (learner_loop, "_RETRY"), (audit, "POLL"), (progress, "INTERVAL"),
+    (proxy_service, "HEARTBEAT_SECONDS"), (sessions, "ERASING_SECONDS"), (watch, "REFRESH_SECONDS"),
+    (watch, "AWAY_SECONDS"),
+)  # fmt: skip
+"""Of the loops that look for work or say that they are there."""
 
 COLUMNS = (
     "situation", "method", "turns", "settled", "dropped", "dropped_share", "lost", "versions", "largest_batch",
@@ -330,8 +342,10 @@ def _scripted() -> Iterator[DistantJudge]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(learner_main, "create", lambda settings, engine: judge))
         stack.enter_context(patch.object(learner_main, "create_trainer", lambda settings: SlowTrainer()))
-        for loop in _LOOPS:
-            stack.enter_context(patch.object(loop, "POLL", LOOK_EVERY * loop.POLL))
+        for part, name in _PAUSES:
+            stack.enter_context(patch.object(part, name, SELDOM * getattr(part, name)))
+        for part in (learner_main, proxy_service):
+            stack.enter_context(patch.object(part, "watch_lag", partial(watch_lag, interval=SELDOM * INTERVAL_SECONDS)))
         yield judge
 
 
@@ -357,21 +371,40 @@ def _set_aside(data: Path) -> dict[str, int]:
     return dict(reasons.most_common())
 
 
+class OutageJob(NamedTuple):
+    """One run, for another process."""
+
+    situation: str
+    method: str
+    scale: float
+    imports: int
+
+    def run(self) -> dict[str, Any]:
+        """The figures."""
+        situation = next(one for one in SITUATIONS if one.name == self.situation)
+        prompter()
+        with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="outages") as top:
+            folder = Path(top) / "world"
+            folder.mkdir()
+            began = time.process_time()
+            found = measured(situation, folder, {"method": self.method}, scale=self.scale, imports=self.imports)
+        log.print(f"{self.situation}, {self.method}: {time.process_time() - began:.0f} s of processor time")
+        return found
+
+
 def measure(options: argparse.Namespace) -> int:
     """Run the situations; returns 1 if one was not survived."""
-    situations = [one for one in SITUATIONS if options.situation in (None, one.name)]
-    methods = METHODS if options.method is None else (options.method,)
-    prompter()
-    rows = []
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="outages") as top:
-        for method in methods:
-            for number, situation in enumerate(situations):
-                folder = Path(top) / f"{method}-{number}"
-                folder.mkdir()
-                began = time.perf_counter()
-                chosen = {"method": method}
-                rows.append(measured(situation, folder, chosen, scale=options.scale, imports=options.imports))
-                log.print(f"{situation.name}, {method}: {time.perf_counter() - began:.0f} s")
+    jobs = [
+        OutageJob(situation.name, method, options.scale, options.imports)
+        for method in (METHODS if options.method is None else (options.method,))
+        for situation in SITUATIONS
+        if options.situation in (None, situation.name)
+    ]
+    if options.workers <= 1:
+        rows = [job.run() for job in jobs]
+    else:
+        with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+            rows = list(pool.map(OutageJob.run, jobs))
     result = {
         "situations": rows,
         "turns": sum(row["turns"] for row in rows),
@@ -390,6 +423,7 @@ def main() -> int:
     options.add_argument("--method", choices=METHODS, help="only this method")
     options.add_argument("--situation", choices=[one.name for one in SITUATIONS], help="only this situation")
     options.add_argument("--imports", type=int, default=10_000, help="turns of the imported file")
+    options.add_argument("--workers", type=int, default=1, help="processes that run situations side by side")
     options.add_argument("--scale", type=float, default=1.0, help="factor on the length of what is away")
     return run(options, measure)
 
