@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bench.pages import Section, met, result, table
+from openclaw_rl.shared.journal.accounting import STALE
 
 
 class Promise(NamedTuple):
@@ -140,14 +141,17 @@ PROMISES = (
 
 def outage_row(found: Mapping[str, Any]) -> list[str]:
     """The cells for a situation of `bench.outages`."""
-    other = sum(found["set_aside"].values()) - found["dropped"]
-    reasons = "; ".join(f"{count} as “{reason}”" for reason, count in found["set_aside"].items() if count > other / 20)
     ended = found["seconds"] is not None
-    seen = f"{found['dropped_share']:.1%} of {found['settled']} settled turns dropped, {found['lost']} lost, "
-    seen += f"the backlog learned from after {found['seconds'] / 60:.0f} minutes" if ended else "a backlog stays"
-    kept = ended and not found["lost"] and found["dropped_share"] <= MOST_DROPPED
-    tried = f"{found['situation']}, {found['turns']} turns of people who talk all the time, method {found['method']}"
-    return [BACKLOG, tried, seen + (f"; set aside otherwise: {reasons}" if other else ""), met(kept)]
+    learned = f"settled after {found['seconds'] / 60:.0f} minutes" if ended else "never settled"
+    others = {name.partition(":")[0]: count for name, count in found["set_aside"].items() if not name.startswith(STALE)}
+    reasons = "".join(f"; {count} set aside otherwise: {name}" for name, count in others.items())
+    kept = ended and not found["faults"] and not found["refused"] and found["dropped_share"] <= MOST_DROPPED
+    return [
+        BACKLOG,
+        f"{found['situation']}, {found['turns']} turns in all, method {found['method']}",
+        f"{found['dropped_share']:.1%} of {found['settled']} dropped, {found['lost']} lost, {learned}{reasons}",
+        met(kept),
+    ]
 
 
 COLUMNS = ("promised", "tried", "seen", "")
@@ -157,6 +161,9 @@ def measured() -> str:
     """The table, and the runs that it comes from."""
     found = {name: result(f"{name}.json") for name in dict.fromkeys(promise.result for promise in PROMISES)}
     rows = [promise.row(found[promise.result]) for promise in PROMISES]
+    outages = found["outages"] = result("outages.json")
+    untried = [[BACKLOG, "`bench.outages`", "", met(None)]]
+    rows += [outage_row(one) for one in outages["situations"]] if outages else untried
     chaos = found["chaos"] or {}
     rows += [[trial["promise"], trial["tried"], trial["seen"], met(trial["kept"])] for trial in chaos.get("trials", ())]
     runs = [f"- `{one['command']}`, {one['date']}" for one in found.values() if one]

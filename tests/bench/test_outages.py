@@ -40,9 +40,11 @@ def test_turns_that_became_too_old_are_counted(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({}, "met"), ({"dropped_share": 0.2}, "missed"), ({"lost": 1}, "missed"), ({"seconds": None}, "missed")],
+    [({}, "met"), ({"dropped_share": 0.2}, "missed"), ({"faults": ["lost"]}, "missed"), ({"seconds": None}, "missed")],
 )
 def test_a_situation_is_judged_by_its_figures(change: dict[str, Any], word: str) -> None:
     found = {"situation": "import", "method": "rehearse", "turns": 9, "settled": 8, "dropped": 0, "dropped_share": 0.0}
-    found |= {"lost": 0, "refused": 0, "seconds": 60.0, "set_aside": {"held back": 2}, "faults": []}
-    assert reliability_page.outage_row(found | change)[-1] == word
+    found |= {"lost": 0, "refused": 0, "seconds": 60.0, "faults": []}
+    found |= {"set_aside": {"held back for the guard: it is kept": 2, "stale: sampled N versions ago": 1}}
+    row = reliability_page.outage_row(found | change)
+    assert row[-1] == word and row[2].endswith("; 2 set aside otherwise: held back for the guard")
