@@ -20,7 +20,7 @@ from typing import Any
 from bench import program
 from bench.pages import Section, result, table
 from bench.real_model.people import degenerate, plain
-from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError
 
 RESULT = "first_hour.json"

@@ -58,7 +58,7 @@ FIGURES = ("accuracy", "false_negative", "false_positive", "not_understood", "fa
 COLUMNS = ("judge", *(figure.replace("_", " ") for figure in FIGURES))
 
 
-class Verdict(NamedTuple):
+class ReactionVerdict(NamedTuple):
     """Score (`None` without one), whether the judge gives a hint (`None`: it never does), whether it understood."""
 
     score: float | None
@@ -72,20 +72,20 @@ class KeptVerdicts:
     def __init__(self, path: Path | None) -> None:
         """Raises `ConfigError` for a file of something else."""
         self._path = path
-        self._known: dict[str, Verdict] = {}
+        self._known: dict[str, ReactionVerdict] = {}
         if path is not None and path.exists():
             try:
                 for line in path.read_text("utf-8").splitlines():
                     key, *verdict = json.loads(line)
-                    self._known[key] = Verdict(*verdict)
+                    self._known[key] = ReactionVerdict(*verdict)
             except (OSError, ValueError, TypeError) as error:
                 raise ConfigError(f"{path} holds no verdicts of this program: {error}") from error
 
-    def find(self, name: str, reaction: LabelledReaction) -> Verdict | None:
+    def find(self, name: str, reaction: LabelledReaction) -> ReactionVerdict | None:
         """The judge's verdict of an earlier run."""
         return self._known.get(_key(name, reaction))
 
-    def add(self, name: str, reaction: LabelledReaction, verdict: Verdict) -> None:
+    def add(self, name: str, reaction: LabelledReaction, verdict: ReactionVerdict) -> None:
         """Keep a verdict."""
         if self._path is not None:
             with self._path.open("a", encoding="utf-8") as file:
@@ -172,12 +172,14 @@ async def closing(judges: dict[str, Judge]) -> AsyncIterator[dict[str, Judge]]:
             await judge.close()
 
 
-async def read_all(name: str, judge: Judge, labelled: Sequence[LabelledReaction], kept: KeptVerdicts) -> list[Verdict]:
+async def read_all(
+    name: str, judge: Judge, labelled: Sequence[LabelledReaction], kept: KeptVerdicts
+) -> list[ReactionVerdict]:
     """The judge's verdict on each reaction. Raises `ConfigError` for a judge that cannot be asked."""
     slots = asyncio.Semaphore(AT_ONCE)
     done = 0
 
-    async def read(reaction: LabelledReaction) -> Verdict:
+    async def read(reaction: LabelledReaction) -> ReactionVerdict:
         nonlocal done
         if (known := kept.find(name, reaction)) is not None:
             return known
@@ -190,14 +192,14 @@ async def read_all(name: str, judge: Judge, labelled: Sequence[LabelledReaction]
         if done % LOGGED_EVERY == 0:
             log.print(f"{name}: {done} of {len(labelled)}")
         hint = None if isinstance(judge, LikeliestScore) else judgement.hint is not None
-        verdict = Verdict(judgement.score, hint, not judgement.reason.startswith(NOT_UNDERSTOOD))
+        verdict = ReactionVerdict(judgement.score, hint, not judgement.reason.startswith(NOT_UNDERSTOOD))
         kept.add(name, reaction, verdict)
         return verdict
 
     return await asyncio.gather(*(read(reaction) for reaction in labelled))
 
 
-def measures(labelled: Sequence[LabelledReaction], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def measures(labelled: Sequence[LabelledReaction], verdicts: Sequence[ReactionVerdict]) -> dict[str, Any]:
     """Figures of all reactions, and the accuracy on those of each language and kind."""
 
     def figures(attribute: str = "", value: str = "") -> dict[str, Any]:

@@ -6,9 +6,12 @@
 The clients are simulated students, so both phases have the same load and every complaint is training data. The second
 phase trains on the conversations of the first and lasts until `--publishes` versions are published and `--seconds` have
 passed. Counted: requests, refused (no answer or an error status), cut (a stream without its proper end), answers
-sampled by more than one version, and the gaps between the chunks of each stream. Nothing is retried.
+sampled by more than one version, and the gaps between the chunks of each stream. Nothing is retried. Of a service of
+its own it scores some answers again under the version that each names (`bench.rescore`), and under the one before, to
+see that the two can be distinguished.
 
-The exit code is 1 if a request was refused or cut, or fewer versions were published.
+The exit code is 1 if a request was refused or cut, an answer is of more than one version, or fewer versions were
+published.
 """
 
 from __future__ import annotations
@@ -22,14 +25,20 @@ from itertools import pairwise
 from typing import Any
 
 from bench.checks import Threshold, as_json, verdict
-from bench.program import log, milliseconds, parser, report, run, service
-from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff, Message
+from bench.program import chosen_settings, log, milliseconds, parser, report, run, service
+from bench.rescore import rescore
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.personas import Student
 from openclaw_rl.evaluation.problems import stream
+from openclaw_rl.shared.chat_client import ChatClient, ChatError, CutOff, Message
 from openclaw_rl.shared.gather import gather
+from openclaw_rl.shared.settings.named_models import TINY, model_path
 
 LONGEST_PHASE = 240.0
+SECONDS_A_VERSION = 20.0
+"""A phase that waits for many versions may be longer."""
+RESCORED = 400
+"""Answers that are scored again."""
 
 
 @dataclass
@@ -101,7 +110,7 @@ async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float
 
     async def watch() -> None:
         passed, count = 0.0, 0
-        while passed < LONGEST_PHASE and (passed < seconds or count < publishes):
+        while passed < max(LONGEST_PHASE, SECONDS_A_VERSION * publishes) and (passed < seconds or count < publishes):
             await asyncio.sleep(0.5)
             passed = time.monotonic() - begun
             count = await published(client) - earlier
@@ -128,7 +137,8 @@ async def mixed(client: ChatClient, turns: list[str]) -> int:
 async def measure(options: argparse.Namespace) -> int:
     """Run both phases and report them; returns the exit code."""
     idle, training = Phase("idle"), Phase("training")
-    async with service(options) as target, ChatClient(target.url, target.key, patience=0, timeout=180.0) as client:
+    own = {"keep_checkpoints": str(options.publishes + 8)}  # so that all answers can be scored again
+    async with service(options, own) as target, ChatClient(target.url, target.key, patience=0, timeout=180.0) as client:
         await client.post("/rl/pause")
         # Imports, caches and compilation are not part of the measurement.
         await hold(client, Phase("warm-up"), clients=options.clients, seconds=3, publishes=0)
@@ -141,7 +151,14 @@ async def measure(options: argparse.Namespace) -> int:
         )
         if publishes < options.publishes:
             log.print(await client.get("/rl/status"))
-        mixed_version = await mixed(client, idle.turns + training.turns)
+        turns = idle.turns + training.turns
+        mixed_version = await mixed(client, turns)
+        again = None
+        if target.data is not None:
+            log.print("scoring answers again …")
+            some = turns[:: max(1, len(turns) // RESCORED)]
+            base = model_path(chosen_settings(options.set).get("model", TINY.name))
+            again = await asyncio.to_thread(rescore, target.data, base, some)
     phases = (idle, training)
     for failure in [failure for phase in phases for failure in phase.refused + phase.cut][:10]:
         log.print(failure, markup=False)
@@ -158,7 +175,9 @@ async def measure(options: argparse.Namespace) -> int:
         "refused": sum(len(phase.refused) for phase in phases),
         "cut": sum(len(phase.cut) for phase in phases),
         "mixed_version": mixed_version,
+        "rescored": again._asdict() if again is not None else None,
         "publishes": publishes,
+        "clients": options.clients,
         **figures,
         "seconds": {phase.name: round(phase.seconds, 1) for phase in phases},
     }
@@ -172,6 +191,7 @@ async def measure(options: argparse.Namespace) -> int:
     checks = [
         Threshold("requests that were refused", result["refused"], 0),
         Threshold("requests that were cut", result["cut"], 0),
+        Threshold("answers of more than one version", mixed_version + (again.off if again is not None else 0), 0),
         Threshold(f"versions that are missing of {options.publishes}", max(0, options.publishes - publishes), 0),
     ]
     result["checks"] = as_json(checks)

@@ -18,6 +18,10 @@ COMMANDS = {
         "eval:evaluate_policy",
         "Measure a policy with several seeds; compare versions, model folders, and runs with and without training.",
     ),
+    "env": (
+        "env:env",
+        "Let the policy work on tasks that have a verdict: list environments, measure the pass rate, train.",
+    ),
     "status": ("status:status", "Show the state of the service: version, turns, backlog, processes."),
     "sessions": (
         "sessions:sessions",
@@ -92,6 +96,9 @@ _EPILOGS = dict.fromkeys(
 ) | {
     "import": "docs/formats.md describes the files.",
     "export": "docs/formats.md describes the file and the redaction.",
+    "env": "docs/environments.md describes the environments, and how to bring your own. Without --url and --data the "
+    "command starts a service for the run. Its settings come from OPENCLAW_RL_* variables, and its data stay in the "
+    "folder of the run.",
     "demo": "The student dislikes bold text and numbered steps. An interaction is one reaction of the student to an "
     "answer. After every batch of interactions the student waits until the service has learned. The demo starts its "
     "own services with temporary data folders. Other settings come from OPENCLAW_RL_* variables, and keys from "

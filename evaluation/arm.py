@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS, Interaction, converse
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import Probe, probe
 from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
+from openclaw_rl.shared.chat_client import ChatClient, ChatError
 
 POLL_SECONDS = 0.2
 MOST_USER_FAILURES = 3

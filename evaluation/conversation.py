@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from openclaw_rl.evaluation.client import ChatClient, ChatReply, Message
 from openclaw_rl.evaluation.personas import Persona, Reaction
 from openclaw_rl.evaluation.user import SATISFIED, BuiltInUser, User
+from openclaw_rl.shared.chat_client import ChatClient, ChatReply, Message
 
 ANSWER_TOKENS = 256
 """Token limit of an answer; the embedded policy's answers are much shorter."""
@@ -49,7 +49,7 @@ async def converse(
     """Ask, read, react, read again, with at most `most` reactions; `heard` is awaited after the answer to each
     reaction. `user` reacts instead of the persona.
 
-    Raises `evaluation.client.ChatError` when the service stays away longer than the client's patience, and
+    Raises `ChatError` when the service stays away longer than the client's patience, and
     `evaluation.user.UserError` when the user does not react.
     """
     stream = persona.streams()

@@ -11,7 +11,6 @@ import msgspec
 
 from openclaw_rl.evaluation import suites
 from openclaw_rl.evaluation.arm import settled
-from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.conversation import sessions_needed, until_satisfied
 from openclaw_rl.evaluation.personas import Persona, create, take
 from openclaw_rl.evaluation.probe import probe
@@ -20,6 +19,7 @@ from openclaw_rl.evaluation.statistics import spread
 from openclaw_rl.evaluation.suites import SuiteTask
 from openclaw_rl.evaluation.targets import Target
 from openclaw_rl.evaluation.user import ModelUser, User
+from openclaw_rl.shared.chat_client import ChatClient, ChatError
 from openclaw_rl.shared.errors import ConfigError
 
 CONVERSATION = "conversation"

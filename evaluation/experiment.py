@@ -11,11 +11,11 @@ from typing import Any
 
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import sessions_needed
 from openclaw_rl.evaluation.evaluate import Work
 from openclaw_rl.evaluation.service import on_gpus, own_service
 from openclaw_rl.evaluation.statistics import spread
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gather import gather
 

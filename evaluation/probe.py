@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.personas import BASE, WANTED, Persona
 from openclaw_rl.evaluation.user import BuiltInUser, User, UserError
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.gather import gather
 
 NEVER_TRAIN = {"X-RL-Train": "never"}

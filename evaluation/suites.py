@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.evaluation import sandbox
-from openclaw_rl.evaluation.client import ChatClient, ChatReply
 from openclaw_rl.evaluation.dataset import json_rows
 from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
+from openclaw_rl.shared.chat_client import ChatClient, ChatReply
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gather import gather
 
@@ -135,7 +135,7 @@ class TaskScore(msgspec.Struct, frozen=True, omit_defaults=True):
 async def run(
     client: ChatClient, tasks: Sequence[SuiteTask], *, seed: int, model: str | None = None, concurrency: int = 4
 ) -> list[TaskScore]:
-    """The score of every task, in order; `seed` decides the sampling. Raises `evaluation.client.ChatError`."""
+    """The score of every task, in order; `seed` decides the sampling. Raises `ChatError`."""
     gate = asyncio.Semaphore(concurrency)
     running = asyncio.Semaphore(2)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,7 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from openclaw_rl.proxy.dialects.errors import dialect_response
-from openclaw_rl.proxy.http.auth import OPEN_PATHS, Admission
+from openclaw_rl.proxy.dialects.process import CHAT
+from openclaw_rl.proxy.http.auth import OPEN_PATHS, Admission, Caller
 from openclaw_rl.proxy.http.body import Disconnected, read_headers
 from openclaw_rl.proxy.http.errors import error_response, internal_error, to_request_error
 from openclaw_rl.proxy.http.json import json_response
@@ -26,6 +28,7 @@ from openclaw_rl.proxy.routes.status import readiness
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.api_keys import KeyFile
 from openclaw_rl.shared.errors import Forbidden, JournalError, NotFound, OpenClawRLError, RequestError, Unauthorized
+from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.process import is_local_name
 
 CHAT_PATH = "/v1/chat/completions"
@@ -38,9 +41,10 @@ class KeyCheck:
     stream. `caller` in the scope is the `Caller`.
     """
 
-    def __init__(self, app: ASGIApp, admission: Admission, chat: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, admission: Admission, journal: AsyncJournal, chat: ASGIApp) -> None:
         self._app = app
         self._admission = admission
+        self._journal = journal
         self._chat = chat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,14 +53,23 @@ class KeyCheck:
             return
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             try:
-                scope["caller"] = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
-            except (Unauthorized, Forbidden) as error:
-                await dialect_response(scope["path"], error)(scope, receive, send)
+                caller = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
+                scope["caller"] = await self._in_attempt(caller) if caller.claim is not None else caller
+            except (Unauthorized, Forbidden, JournalError) as error:
+                await dialect_response(scope["path"], to_request_error(error))(scope, receive, send)
                 return
             if scope["path"] == CHAT_PATH and scope["method"] == "POST":
                 await self._chat(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+    async def _in_attempt(self, caller: Caller) -> Caller:
+        """The caller with the attempt that its key is for. Raises `Unauthorized` if that is not under way."""
+        claim = caller.claim
+        attempt = await self._journal.open_attempt(claim.session_id) if claim is not None else None
+        if claim is None or attempt is None or (attempt.episode, attempt.started) != (claim.episode, claim.started):
+            raise Unauthorized("The API key is void: its episode has ended, or was forgotten.")
+        return msgspec.structs.replace(caller, attempt=attempt)
 
 
 def create_app(service: ProxyService) -> ASGIApp:
@@ -99,7 +112,11 @@ def create_app(service: ProxyService) -> ASGIApp:
     )
     app.state.service = service
     serve = service.settings.serve
-    return KeyCheck(app, Admission(serve.api_keys, KeyFile(serve.data)), chat)
+    admission = Admission(
+        serve.api_keys, KeyFile(serve.data), lambda headers: service.dialects.dialect_of(headers) != CHAT
+    )
+    app.state.admission = admission
+    return KeyCheck(app, admission, service.journal, chat)
 
 
 async def _health(request: Request) -> Response:

@@ -111,7 +111,8 @@ class ProxyService:
         self.others = OtherModels(settings, self.dialects, self.watch)
         self.judge = _judge(settings)
         self.parser = RequestParser(
-            settings, self.names, self.watch, self.conversations.chains, temperature=prompter.temperature
+            *(settings, self.names, self.watch, self.conversations.chains, journal.open_attempt),
+            temperature=prompter.temperature,
         )
         self.renderer = PromptRenderer(prompter, self.watch, self.conversations)
         self.tools = ToolChooser(engine, prompter, self.renderer)

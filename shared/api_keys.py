@@ -98,18 +98,26 @@ class KeyFile:
         """The stored form of a key that a client sent; `None` for one that is unknown or revoked. While the file cannot
         be read, no key of it is known.
         """
+        return self._known().get(_digest(key))
+
+    def numbered(self, number: int) -> StoredKey | None:
+        """The key of a number, `None` where it is revoked or cannot be read now."""
+        return next((one for one in self._known().values() if one.number == number), None)
+
+    def _known(self) -> dict[str, StoredKey]:
+        """The keys by their digests, read again if the file has changed."""
         try:
             status = self.path.stat()
         except OSError:
             self._read_at, self._by_digest = None, {}
-            return None
+            return {}
         found_at = (status.st_mtime_ns, status.st_ino)
         if found_at != self._read_at:
             try:
                 self._by_digest, self._read_at = {one.digest: one for one in self._content().keys}, found_at
             except ConfigError:  # which may pass without a change of the file
                 self._by_digest, self._read_at = {}, None
-        return self._by_digest.get(_digest(key))
+        return self._by_digest
 
     def _content(self) -> _Content:
         try:

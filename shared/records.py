@@ -244,6 +244,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     nowhere else. `reward` in [−1, +1] or `None`; `advantage` stands in its place in the loss where a method took a
     baseline off it, `weight` is its weight in the means, `taught` holds the scores of a teacher that is another model
     (the journal keeps none of the three); `explicit` says that it may train through the binary term under every method.
+    `group` names the attempts at one task that it is compared with ("" outside of groups), `step_index` is its place
+    among the main turns of its attempt (`None` outside of attempts).
     `no_ratio` says why it has no importance ratio ("" where it has one,
     see `shared.objective.importance_ratio`): no term with a ratio takes it then.
     """
@@ -266,6 +268,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     hinted_prompts: Sequence[Sequence[int]] = ()
     taught: TeacherScores | None = None
     weight: float = 1.0
+    group: str = ""
+    step_index: int | None = None
     time: float = msgspec.field(default_factory=now)
 
 
@@ -310,9 +314,16 @@ class PolicyVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The final reward of a session from an environment; `None` means no verdict and drops the session (never 0)."""
+    """The final reward of an episode from an environment; `None` means no verdict and drops the episode (never 0).
+
+    `episode` is `None` in what older versions wrote: it is that of the session's turns before it. `next_state` is what
+    came after the last main turn, such as the verdict's text; `done`: the episode ended with it.
+    """
 
     session_id: str
     reward: float | None
     detail: str = ""
+    episode: int | None = None
+    next_state: str | None = None
+    done: bool = False
     time: float = msgspec.field(default_factory=now)

@@ -15,8 +15,8 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.service import own_service
+from openclaw_rl.shared.chat_client import ChatClient
 from tests.processes import Engine, Proxy, run_engine, run_proxy
 from tests.shared.tiny_tokenizers import CHATML, byte_level, write_folder
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from openclaw_rl.evaluation.arm import Arm, Plan, run
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.service import RunningService, own_service
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.gather import gather
 
 MODULES = {

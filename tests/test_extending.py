@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.service import own_service
+from openclaw_rl.shared.chat_client import ChatClient
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "extending"
 

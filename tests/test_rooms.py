@@ -127,6 +127,7 @@ def test_tests_mirror_the_rooms() -> None:
         "trainer_local",
         "trainer_cloud",
         "evaluation",
+        "environments",
         "cli",
         "bench",
     }

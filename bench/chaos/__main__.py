@@ -31,7 +31,7 @@ from bench.chaos.victim import SETTINGS, Victim
 from bench.program import log, parser, report, run
 from bench.reliability_check import check, figures, read_history
 from openclaw_rl.evaluation.arm import settled
-from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.shared.chat_client import ChatClient
 
 CHOICES = {"proxy": 10, "engine": 10, "learner": 12, "all": 5, "supervisor": 3}
 """How often each is killed, in proportion."""

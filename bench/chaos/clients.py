@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from openclaw_rl.evaluation.client import ChatClient, ChatError, Message
+from openclaw_rl.shared.chat_client import ChatClient, ChatError, Message
 from openclaw_rl.shared.records import new_id
 
 QUESTIONS = ("How many legs has a spider?", "What is 7 + 5?", "Name a colour.", "Who wrote Faust?", "Is water wet?")

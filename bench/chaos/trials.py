@@ -18,8 +18,8 @@ import psutil
 
 from bench.chaos.clients import Traffic
 from bench.chaos.victim import Victim
-from openclaw_rl.evaluation.client import ChatClient, ChatError
 from openclaw_rl.evaluation.service import ServiceFailed, own_service
+from openclaw_rl.shared.chat_client import ChatClient, ChatError
 
 HEALED_SECONDS = 120.0
 LEARNER_SECONDS = 240.0

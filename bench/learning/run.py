@@ -12,12 +12,12 @@ from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, CurvePoint, Result
 from bench.learning.lab import Lab, lab
 from bench.learning.talk import Contrary, Lane, Preceded
 from openclaw_rl.evaluation.arm import settled
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.personas import BASE, Persona, create, take
 from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.evaluation.provenance import commit
 from openclaw_rl.learner.rollouts.hooks import whole_answer
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.gather import gather

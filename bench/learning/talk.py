@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from openclaw_rl.evaluation.client import ChatClient, Message
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS
 from openclaw_rl.evaluation.personas import Persona, Reaction, Student
 from openclaw_rl.evaluation.problems import Split
+from openclaw_rl.shared.chat_client import ChatClient, Message
 
 MAX_REACTIONS = 2
 

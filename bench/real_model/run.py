@@ -17,10 +17,10 @@ from bench.real_model.base import BaseMeasures
 from bench.real_model.cell import RealModelCell, RealModelPoint, RealModelResult
 from bench.real_model.people import Elsewhere, Person
 from openclaw_rl.evaluation.arm import settled
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.personas import take
 from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.evaluation.provenance import commit
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.gather import gather
 
 CONCURRENCY = 32

@@ -34,10 +34,10 @@ from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
 from openclaw_rl.evaluation.charts import draw_curves
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.provenance import save, typed
 from openclaw_rl.evaluation.service import RunningService, default_policy, own_service
 from openclaw_rl.evaluation.statistics import Interval, interval
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.settings.settings import Settings

@@ -7,7 +7,8 @@ and parent, `proxy.chat.prompt` writes the prompt. Nothing is stored before the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -32,11 +33,13 @@ from openclaw_rl.proxy.conversation.session_id import session_of
 from openclaw_rl.proxy.dialects.headers import ROUTED_HEADER
 from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.watch import EngineWatch
+from openclaw_rl.proxy.http.auth import Caller
 from openclaw_rl.proxy.http.json import decode_object
-from openclaw_rl.shared.errors import BadRequest
+from openclaw_rl.shared.errors import BadRequest, Forbidden, JournalError
+from openclaw_rl.shared.journal import OpenAttempt
 from openclaw_rl.shared.journal.signals import frame_of
 from openclaw_rl.shared.messages.normalize import ChatInput, normalize_chat
-from openclaw_rl.shared.owners import SERVICE
+from openclaw_rl.shared.owners import owned
 from openclaw_rl.shared.records import Kind, now
 from openclaw_rl.shared.rendering.prompt import Prompt
 from openclaw_rl.shared.settings.settings import Settings
@@ -46,6 +49,7 @@ _NEVER = frozenset(("never", "no", "off", "false", "0"))
 _YES = frozenset(("1", "true", "yes", "on"))
 _LARGE_BODY = 1 << 18  # bytes; images of this size take a millisecond to read
 _LONGEST_REASON = 64
+_SERVICE = Caller()
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +58,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     `session` is the session id that it names, and where; `retried` says that the client sends it again, `routed` that
     another service passed it on. `thinking` is `None` for the model's default. Its content is kept if it is `tracked`;
     `reactions` come with it. `may_be_aside`: its words leave open who asks. `ends_session`: `X-Session-Done`;
-    `begins_session`: the reason in `X-Session-New`.
+    `begins_session`: the reason in `X-Session-New`. `attempt` is the one of an environment that it is part of: there no
+    request is a person's, brings feedback, or ends the session.
     """
 
     arrived: float
@@ -73,6 +78,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     reactions: list[ChannelReaction]
     begins_session: str
     ends_session: bool
+    attempt: OpenAttempt | None
 
     @property
     def kind(self) -> Kind:
@@ -102,9 +108,19 @@ class RequestParser:
     """Turns bytes into a `ChatRequest`."""
 
     def __init__(
-        self, settings: Settings, names: ModelNames, watch: EngineWatch, chains: Chains, *, temperature: float = 1.0
+        self,
+        settings: Settings,
+        names: ModelNames,
+        watch: EngineWatch,
+        chains: Chains,
+        open_attempt: Callable[[str], Awaitable[OpenAttempt | None]],
+        *,
+        temperature: float = 1.0,
     ) -> None:
-        """`temperature` is that of requests that name none."""
+        """`open_attempt` finds the attempt that is under way in a session, `temperature` is that of requests that name
+        none.
+        """
+        self._open_attempt = open_attempt
         self._names = names
         self._watch = watch
         self._chains = chains
@@ -114,9 +130,11 @@ class RequestParser:
         self._capture = settings.serve.capture
 
     async def parse(
-        self, headers: Mapping[str, str], data: bytes, dialect: str = "chat", owner: str = SERVICE
+        self, headers: Mapping[str, str], data: bytes, dialect: str = "chat", caller: Caller = _SERVICE
     ) -> ChatRequest:
-        """`owner` is that of the client's key. Raises `BadRequest`, or `NotFound` for an unknown model."""
+        """The request of a caller. Raises `BadRequest`, `NotFound` for an unknown model, or `Forbidden` for a session
+        that is not the caller's.
+        """
         arrived = now()
         body = decode_object(data)
         parameters = read_parameters(
@@ -138,11 +156,15 @@ class RequestParser:
             feedback=chain.answers_feedback,
             stated=frozenset(metadata_purposes(body)),
         )
+        session, attempt = await self._session(headers, body, chain, caller)
+        classified = classify(evidence, self._rules, attempt=attempt is not None)
         tracked = self._capture and _word(headers, "x-rl-train") not in _NEVER
-        classified = classify(evidence, self._rules)
+        if attempt is not None:
+            tracked = tracked and attempt.train
+        people = attempt is None
         return ChatRequest(
             arrived=arrived,
-            owner=owner,
+            owner=caller.owner,
             dialect=dialect,
             chat=chat,
             chain=chain,
@@ -150,14 +172,33 @@ class RequestParser:
             thinking=read_thinking(body),
             classified=classified,
             may_be_aside=classified.reason in UNMARKED and may_be_aside(evidence),
-            session=session_of(headers, body, chain, owner),
+            session=session,
             retried=_word(headers, "x-stainless-retry-count") not in ("", "0"),
             routed=ROUTED_HEADER in headers,
             tracked=tracked,
-            reactions=reactions(chat.messages, headers.get("x-openclaw-reactions", "")) if tracked else [],
-            begins_session=headers.get("x-session-new", "").strip()[:_LONGEST_REASON],
-            ends_session=_word(headers, "x-session-done") in _YES,
+            reactions=reactions(chat.messages, headers.get("x-openclaw-reactions", "")) if tracked and people else [],
+            begins_session=headers.get("x-session-new", "").strip()[:_LONGEST_REASON] if people else "",
+            ends_session=people and _word(headers, "x-session-done") in _YES,
+            attempt=attempt,
         )
+
+    async def _session(
+        self, headers: Mapping[str, str], body: Mapping[str, Any], chain: Chain, caller: Caller
+    ) -> tuple[tuple[str, str] | None, OpenAttempt | None]:
+        """The session that a request names, and where; and the attempt that is under way in it. The key of an episode
+        names its own: whatever else a client sends is an id of its own making.
+        """
+        if caller.attempt is not None:
+            own, header = caller.attempt.session_id, headers.get("x-session-id", "").strip()
+            if header and owned(header, caller.owner) != own:
+                raise Forbidden(f"X-Session-Id is {header!r}: the API key is that of an episode of another session.")
+            return (own, "key"), caller.attempt
+        session = session_of(headers, body, chain, caller.owner)
+        attempt = None
+        if session is not None:
+            with contextlib.suppress(JournalError):  # what is wrong is said where the request is placed
+                attempt = await self._open_attempt(session[0])
+        return session, attempt
 
 
 async def read_chat(body: Mapping[str, Any], size: int, blind: str) -> ChatInput:
@@ -174,8 +215,9 @@ async def place(request: ChatRequest, conversations: Conversations) -> PlacedReq
     else:
         # Feedback is a side turn, but it is about the main turn before it.
         kind = "main" if request.classified.reason == FEEDBACK else request.kind
+        attempt = request.attempt.episode if request.attempt is not None else None
         placement = await conversations.place(
-            request.chain, kind, request.session, owner=request.owner, retried=request.retried
+            request.chain, kind, request.session, owner=request.owner, retried=request.retried, attempt=attempt
         )
         if placement.words is not None and placement.words.role in ("user", "environment"):
             frame = frame_of(request.chat.messages, request.chat.tools)

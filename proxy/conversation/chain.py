@@ -224,10 +224,10 @@ class Chain:
             following = step.role
         return found
 
-    def after(self, index: int, through: int = -1) -> NextWords:
+    def after(self, index: int, through: int = -1, *, people: bool = True) -> NextWords:
         """The words after the step at `index`, up to the next answer: a person's if there are any, else all tool
         results, else an environment's in the user's role. Answers to feedback or notices alone are skipped. The answer
-        itself may continue up to the step at `through`.
+        itself may continue up to the step at `through`. Without `people` all in the user's role is an environment's.
         """
         persons: list[str] = []
         tools: list[str] = []
@@ -250,13 +250,15 @@ class Chain:
                         results.append(msgspec.structs.replace(step.result, start=start))
                     tools.append(step.text)
                     alone = False
-            elif _is_feedback(step) or (step.speech is not None and step.speech.speaker == "notice"):
+            elif people and (_is_feedback(step) or (step.speech is not None and step.speech.speaker == "notice")):
                 passing = True
             else:
                 aside = alone = False
             if step.speech is None:
                 continue
-            if step.speech.speaker == "person" and step.text:
+            if not people:
+                observations.append(step.speech.sent or step.text)
+            elif step.speech.speaker == "person" and step.text:
                 persons.append(step.speech.words)
             elif step.speech.speaker == "environment":
                 observations.append(step.text)

@@ -3,7 +3,8 @@
 A main turn belongs to the conversation that a person (or an environment) has with the policy and may be learned from. A
 side turn is a utility call around it: titles, summaries, heartbeats, scheduled jobs, sub-agents. Headers decide where a
 client sends them, the body otherwise; no header is ever needed. Without evidence of a utility call a request is main: a
-turn that gets no reaction never trains anyway. Rules of the setting `classification_rules` come before ours.
+turn that gets no reaction never trains anyway. Rules of the setting `classification_rules` come before ours. In an
+attempt of an environment few of ours hold: its tasks may be anything, also what programs ask for.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ FEEDBACK = "feedback-command"
 OWN = "rule:"
 """Prefix of the names of rules of the settings where they are given as a reason."""
 ASIDE = TurnClass("side", "aside")
+ATTEMPT = TurnClass("main", "attempt")
+_STEP = "a step of an attempt that an environment began"
+_IN_ATTEMPTS = frozenset(("header-side", "header-compaction", "openclaw-compaction", "compaction", "handover"))
 UNMARKED = ("openclaw-run", "tools", "chat")
 """Rules that no sign of a utility call leaves."""
 _ASIDE = "asks for work on the conversation in a person's words, under another system text than the conversation's own"
@@ -300,10 +304,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def classify(evidence: Evidence, own: Sequence[Rule] = ()) -> TurnClass:
-    """The class of a request; every request has one. `own` are the rules of the settings: they come first."""
-    rule = next(rule for rule in (*own, *RULES) if rule.test(evidence))
-    return TurnClass(rule.kind, rule.name)
+def classify(evidence: Evidence, own: Sequence[Rule] = (), *, attempt: bool = False) -> TurnClass:
+    """The class of a request; every request has one. `own` are the rules of the settings: they come first. `attempt`:
+    it is made within one, of an environment.
+    """
+    ours = [rule for rule in RULES if rule.name in _IN_ATTEMPTS] if attempt else RULES
+    rule = next((rule for rule in (*own, *ours) if rule.test(evidence)), None)
+    return TurnClass(rule.kind, rule.name) if rule is not None else ATTEMPT
 
 
 def may_be_aside(evidence: Evidence) -> bool:
@@ -316,6 +323,8 @@ def describe(reason: str) -> str:
     """The description of the rule called `reason` ("" if there is none)."""
     if reason == ASIDE.reason:
         return _ASIDE
+    if reason == ATTEMPT.reason:
+        return _STEP
     if reason.startswith(OWN):
         return f"your rule {reason.removeprefix(OWN)!r} in the settings (classification_rules)"
     return next((rule.description for rule in RULES if rule.name == reason), "")

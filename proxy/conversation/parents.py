@@ -7,6 +7,8 @@ try had, and is its sibling; an edit forks where it differs.
 - Several turns gave that answer: those of the same session come first, and there the newest (a discarded retry is not
   settled); across sessions one that still waits for its next state, then the newest.
 - Another session is named: only a session that no client named can be continued under a name.
+- An attempt of an environment continues its own turns alone, and no other conversation continues them: many attempts at
+  one task have the same history.
 - Main and side: a side turn is no parent of a main one; a heartbeat shares the history but is not part of it.
 - The client left our answer out and put a text in its stead (mini-swe-agent, of an answer without a call): the one turn
   with that request is the parent, and the text its next state, by the environment.
@@ -68,9 +70,19 @@ class ParentSearch:
     """Finds the parent of one request: in memory, or else in the journal. `session_id` is "" where it names none."""
 
     def __init__(
-        self, chain: Chain, session_id: str, kind: Kind, *, owner: str, tree: Tree, journal: AsyncJournal
+        self,
+        chain: Chain,
+        session_id: str,
+        kind: Kind,
+        *,
+        owner: str,
+        attempt: int | None,
+        tree: Tree,
+        journal: AsyncJournal,
     ) -> None:
+        """`attempt` is the episode of a request in an environment's attempt."""
         self._owner = owner
+        self._attempt = attempt
         self._chain = chain
         self._session_id = session_id
         self._kind = kind
@@ -156,6 +168,8 @@ class ParentSearch:
         """True if kind and session allow a turn as the parent."""
         if self._kind != "side" and ref.kind != "main":
             return False
+        if ref.attempt or self._attempt is not None:
+            return ref.attempt and (ref.session_id, ref.episode) == (self._session_id, self._attempt)
         return not self._session_id or ref.session_id == self._session_id or is_fresh(ref.session_id)
 
     def _left_out(self, place: Place) -> TurnRef | None:
@@ -165,7 +179,7 @@ class ParentSearch:
         tries = [
             ref
             for ref in self._requests_at(place.key)
-            if ref.kind == self._kind and self._session_id in ("", ref.session_id)
+            if ref.kind == self._kind and self._session_id in ("", ref.session_id) and self._may_continue(ref)
         ]
         if len(tries) != 1 or self._chain.size(place.index) < CERTAIN:
             return None

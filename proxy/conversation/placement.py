@@ -28,7 +28,8 @@ class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
 
     `frame` is that of the request, which tells how far it is evidence of a reaction to the parent's answer.
 
-    `source` says what named the session: `header`, `runtime`, `body`, `tree` (the parent's), `retry`, or `new`.
+    `source` says what named the session: `key`, `header`, `runtime`, `body`, `tree` (the parent's), `retry`, or `new`.
+    `attempt`: the episode, where an environment began it.
     """
 
     session_id: str
@@ -39,6 +40,7 @@ class TurnPlacement(msgspec.Struct, frozen=True, kw_only=True):
     parent_reason: str = "not recorded"
     words: NextWords | None = None
     frame: Frame | None = None
+    attempt: int | None = None
     turn_id: str = msgspec.field(default_factory=lambda: new_id("turn"))
 
 
@@ -60,18 +62,24 @@ class Conversations:
         *,
         owner: str = SERVICE,
         retried: bool = False,
+        attempt: int | None = None,
     ) -> TurnPlacement:
-        """Session and parent of an owner's request; `named` is the session id that it names, and where. Reads the
-        journal only if memory lacks the history's last answer. Raises `JournalError`.
+        """Session and parent of an owner's request; `named` is the session id that it names, and where, `attempt` its
+        episode, where an environment began that. Reads the journal only if memory lacks the history's last answer.
+        Raises `JournalError`.
         """
         session_id, source = named or ("", "")
-        search = ParentSearch(chain, session_id, kind, owner=owner, tree=self.tree, journal=self._journal)
+        search = ParentSearch(
+            chain, session_id, kind, owner=owner, attempt=attempt, tree=self.tree, journal=self._journal
+        )
         parent = await search.find()
         if not session_id and parent.ref is not None:
             session_id, source = parent.ref.session_id, "tree"
         elif not session_id:
             session_id, source = self._new_session(chain.request_key, kind, owner, retried)
-        words = chain.after(parent.words, parent.index) if parent.ref is not None else None
+        words = None
+        if parent.ref is not None:
+            words = chain.after(parent.words, parent.index, people=attempt is None)
         if words is not None and words.role == "user" and parent.dropped:
             words = msgspec.structs.replace(words, role="environment")
         return TurnPlacement(
@@ -82,6 +90,7 @@ class Conversations:
             parent=parent.ref,
             parent_reason=parent.reason,
             words=words,
+            attempt=attempt,
         )
 
     async def changes_frame(self, placement: TurnPlacement, chat: ChatInput) -> bool:
@@ -118,8 +127,10 @@ class Conversations:
             self.sampled.forget(*session_ids)
             self.chains.clear()  # they do not know which session a history belongs to
 
-    def recorded(self, turn: Turn, written: Written | None = None) -> None:
-        """Remember a committed turn, and how its prompt was `written`: later requests may continue it."""
+    def recorded(self, turn: Turn, written: Written | None = None, *, attempt: bool = False) -> None:
+        """Remember a committed turn, and how its prompt was `written`: later requests may continue it. `attempt`: it is
+        one of an environment's.
+        """
         if written is not None:
             response = turn.response_ids if turn.status == "complete" else ()
             continued = turn.parent_turn_id if turn.kind == "main" else None
@@ -138,6 +149,7 @@ class Conversations:
             settled=False,
             arrived=turn.timings.arrived,
             owner=owner_of(turn.session_id),
+            attempt=attempt,
         )
         self.tree.add([ref])
 

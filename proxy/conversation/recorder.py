@@ -145,20 +145,23 @@ class Reactions:
 
 class RequestEntry:
     """The writes that come with a request: its episode (`opening`), and the `work` on earlier turns, if there is any.
-    `after`: how many deletions came before it.
+    `after`: how many deletions came before it; `attempt`: the episode is an environment's.
     """
 
-    __slots__ = ("_began", "_task", "_work", "after", "opening")
+    __slots__ = ("_began", "_task", "_work", "after", "attempt", "opening")
 
     def __init__(
         self,
         opening: Opening,
         work: Callable[[float | None], Coroutine[Any, Any, None]] | None = None,
         after: int = 0,
+        *,
+        attempt: bool = False,
     ) -> None:
         self._began = now()
         self.opening = opening
         self.after = after
+        self.attempt = attempt
         self._work = work
         self._task = task = asyncio.create_task(work(None), name="enter") if work is not None else None
         if task is not None:
@@ -214,11 +217,16 @@ class Recorder:
 
     def enter(self, placement: TurnPlacement, reactions: Sequence[ChannelReaction]) -> RequestEntry:
         """Begin to open the request's episode, settle its parent, and add the feedback it carries."""
-        opening = self._journal.opening(placement.session_id, self.policy, placement.source, kind=placement.kind)
+        attempt = placement.attempt is not None
+        if placement.attempt is not None:  # it was open a moment ago, and none is opened in its stead
+            opening = Opening.known(placement.attempt)
+        else:
+            opening = self._journal.opening(placement.session_id, self.policy, placement.source, kind=placement.kind)
         settles = placement.kind == "main" and placement.parent is not None
-        if opening.number is not None and not settles and not reactions:
-            return RequestEntry(opening, after=self._deletions)
-        return RequestEntry(opening, partial(self._enter, opening, placement, reactions), self._deletions)
+        work = None
+        if opening.number is None or settles or reactions:
+            work = partial(self._enter, opening, placement, reactions)
+        return RequestEntry(opening, work, self._deletions, attempt=attempt)
 
     def forget(self, session_id: str) -> None:
         """Record no answers in progress of a session that is about to be deleted: they hold its history."""
@@ -253,7 +261,7 @@ class Recorder:
         self._metrics.commit.observe(time.perf_counter() - started)
         if opening.number is not None and turn.episode != opening.number:
             turn = msgspec.structs.replace(turn, episode=opening.number)
-        self._conversations.recorded(turn, written)
+        self._conversations.recorded(turn, written, attempt=entry.attempt)
         if written is not None:
             self._metrics.prompts.labels(written.how, written.why).inc()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -12,7 +13,8 @@ from openclaw_rl.proxy.conversation.placement import Conversations
 from openclaw_rl.proxy.conversation.recorder import Recorder
 from openclaw_rl.proxy.http.limits import LimitFigures, RateLimited
 from openclaw_rl.shared.errors import JournalError, NotFound
-from openclaw_rl.shared.journal import AsyncJournal, Forgotten, OldEpisode, TurnRef
+from openclaw_rl.shared.journal import AsyncJournal, Forgotten, OldEpisode, OpenAttempt, TurnRef
+from openclaw_rl.shared.journal.sessions import FRESH_SECONDS
 from openclaw_rl.shared.records import now
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,12 @@ class SessionKeeper:
         episode = await self.journal.end_episode(session_id, reason)
         self.limit.left(session_id)
         return episode
+
+    async def keep_open(self, attempt: OpenAttempt) -> None:
+        """Let silence not end an attempt of which nothing is recorded."""
+        if attempt.last_seen < now() - FRESH_SECONDS:
+            with contextlib.suppress(JournalError):
+                await self.journal.keep_open(attempt.session_id)
 
     async def why_not_ended(self, session_id: str) -> str:
         """The reason why nothing was ended in a session."""

@@ -21,13 +21,13 @@ _Key = tuple[str, bytes]
 
 class Tree:
     """Recent turns by the digests of their answers and of their requests, and the nameless sessions whose first request
-    is not answered yet. `capacity` counts digests of each kind.
+    is not answered yet. `capacity` counts turns and sessions under digests of each kind.
     """
 
     def __init__(self, capacity: int = 10_000) -> None:
-        self._answers: LRUCache[_Key, list[TurnRef]] = LRUCache(capacity)
-        self._requests: LRUCache[_Key, list[TurnRef]] = LRUCache(capacity)
-        self._unanswered: LRUCache[_Key, dict[str, float]] = LRUCache(capacity)
+        self._answers: LRUCache[_Key, list[TurnRef]] = LRUCache(capacity, getsizeof=len)
+        self._requests: LRUCache[_Key, list[TurnRef]] = LRUCache(capacity, getsizeof=len)
+        self._unanswered: LRUCache[_Key, dict[str, float]] = LRUCache(capacity, getsizeof=len)
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -73,16 +73,17 @@ class Tree:
     def began(self, request: bytes, session_id: str, arrived: float) -> None:
         """Note that a nameless session began with a request, or tries it again."""
         key = owner_of(session_id), request
-        waiting = self._unanswered[key] = self._unanswered.get(key, {}) | {session_id: arrived}
+        waiting = self._unanswered.get(key, {}) | {session_id: arrived}
         if len(waiting) > _SAME:
             del waiting[next(iter(waiting))]
+        self._unanswered[key] = waiting
 
     def answered(self, request: bytes, session_id: str) -> None:
         """Note that the first request of a session has its answer."""
         key = owner_of(session_id), request
-        waiting = self._unanswered.get(key)
-        if waiting is not None and waiting.pop(session_id, None) is not None and not waiting:
-            del self._unanswered[key]
+        waiting = self._unanswered.pop(key, None)
+        if waiting is not None and waiting.keys() != {session_id}:
+            self._unanswered[key] = {name: arrived for name, arrived in waiting.items() if name != session_id}
 
     def unanswered(self, owner: str, request: bytes, since: float) -> list[str]:
         """The owner's nameless sessions whose first request came after `since` (Unix seconds) and has no answer."""

@@ -138,7 +138,7 @@ class ChatExchange:
 
     async def _answer(self, data: bytes) -> None:
         service = self._service
-        parsed = await service.parser.parse(self._headers, data, self._dialect, self._caller.owner)
+        parsed = await service.parser.parse(self._headers, data, self._dialect, self._caller)
         placed = await self._place(parsed)
         set_log_ids(turn=placed.placement.turn_id, session=placed.placement.session_id)
         request, plan = await self._render(placed)
@@ -171,6 +171,8 @@ class ChatExchange:
                     raise
         if parsed.tracked:
             self._unrecorded = recorder.skipping
+        elif parsed.attempt is not None:
+            await self._service.sessions.keep_open(parsed.attempt)
         return await place(msgspec.structs.replace(parsed, tracked=False, reactions=[]), conversations)
 
     async def _render(self, placed: PlacedRequest) -> tuple[RenderedRequest, AnswerPlan]:

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openclaw_rl.proxy.conversation.recorder import EXTENSION
-from openclaw_rl.proxy.conversation.session_id import check_session_id
+from openclaw_rl.proxy.conversation.session_id import check_session_id, fault
 from openclaw_rl.proxy.dialects.headers import ANSWER_PREFIX
 from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http import limits
-from openclaw_rl.proxy.http.auth import Caller
+from openclaw_rl.proxy.http.auth import Admission, Caller
 from openclaw_rl.proxy.http.body import read_body, read_headers
 from openclaw_rl.proxy.http.errors import VISIBLE
 from openclaw_rl.proxy.http.json import Fields, decode_object, json_response, read_fields
@@ -30,10 +30,12 @@ from openclaw_rl.shared.journal.serving import pin_reason
 from openclaw_rl.shared.journal.status import PAUSE_REASON
 from openclaw_rl.shared.messages.normalize import clean_text
 from openclaw_rl.shared.owners import MARK, owned, owner_of
-from openclaw_rl.shared.records import Feedback, Outcome, now
+from openclaw_rl.shared.records import Feedback, Outcome, new_id, now
 
 _LARGEST_BODY = 1 << 20
 _LARGEST_NUMBER = sys.float_info.max
+_LARGEST_COUNT = 2**53
+_LONGEST_TASK = 1024
 _LATE_SECONDS = 1.0
 """Feedback of this age was delivered late, after a retry: others may have been given since."""
 _FORGET_SECONDS = 10.0
@@ -59,9 +61,22 @@ class _FeedbackBody(_Action):
 
 
 class _OutcomeBody(_Action):
+    episode: Annotated[int, Meta(ge=0, le=_LARGEST_COUNT)] | None = None
     reward: Annotated[float, Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)] | None = None
     pending: bool = False
-    detail: str = ""
+    detail: str | dict[str, Any] = ""
+    next_state: str = ""
+    done: bool = False
+
+
+class _StartBody(msgspec.Struct):
+    """An attempt that an environment begins; `attempts` is the number of members that its `group` is to have."""
+
+    session_id: Any = None
+    task: Annotated[str, Meta(max_length=_LONGEST_TASK)] = ""
+    group: str | None = None
+    attempts: Annotated[int, Meta(ge=0, le=_LARGEST_COUNT)] = 0
+    train: bool = True
 
 
 class _Page(msgspec.Struct):
@@ -112,7 +127,7 @@ async def feedback(request: Request) -> Response:
 
 
 async def outcome(request: Request) -> Response:
-    """The final reward of a session; `null` means no verdict. `pending` announces that one will come."""
+    """The final reward of an episode; `null` means no verdict. `pending` announces that one will come."""
     service, body, fields = await _read(request, _OutcomeBody)
     session_id = _session_id(request, fields)
     if fields.pending:
@@ -124,11 +139,85 @@ async def outcome(request: Request) -> Response:
         return await _respond(service, "outcome", {"session_id": session_id, "episode": episode, "pending": True})
     if "reward" not in body:
         raise BadRequest("reward is missing: a number, or null for no verdict.", param="reward")
-    if await service.journal.session(session_id) is None:
+    episode = await _judged_episode(service, session_id, fields.episode)
+    detail = fields.detail if isinstance(fields.detail, str) else msgspec.json.encode(fields.detail).decode()
+    given = Outcome(
+        session_id=session_id,
+        episode=episode,
+        reward=fields.reward,
+        detail=clean_text(detail),
+        next_state=clean_text(fields.next_state).strip() or None,
+        done=fields.done,
+    )
+    await service.journal.add_outcome(given)
+    if given.done:
+        service.session_limit.left(session_id)
+    return await _respond(service, "outcome", {"session_id": session_id, "episode": episode, "reward": fields.reward})
+
+
+async def _judged_episode(service: ProxyService, session_id: str, named: int | None) -> int:
+    """The episode that an outcome is about. A session may see several attempts, and an outcome of one that is over may
+    come late: then it has to be named. Raises `NotFound`, or `BadRequest` where it is not.
+    """
+    row = await service.journal.session(session_id)
+    if row is None:
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found", param="session_id")
-    detail = clean_text(fields.detail)
-    await service.journal.add_outcome(Outcome(session_id=session_id, reward=fields.reward, detail=detail))
-    return await _respond(service, "outcome", {"session_id": session_id, "reward": fields.reward})
+    if named is not None:
+        if all(one.episode != named for one in row.episodes):
+            raise NotFound(f"Session {session_id!r} has no episode {named}.", param="episode")
+        return named
+    judged = await service.journal.judged_episodes(session_id)
+    if len(judged) > 1 and any(one.environment for one in row.episodes):
+        raise BadRequest(
+            f"Session {session_id!r} has several episodes: say which one the outcome is about ({judged}).",
+            param="episode",
+        )
+    return max(judged, default=row.episodes[-1].episode if row.episodes else 0)
+
+
+async def session_start(request: Request) -> Response:
+    """The beginning of an attempt: an episode, and a key for the agent that works in it. Its outcome is expected from
+    now on.
+    """
+    service, _, fields = await _read(request, _StartBody)
+    caller = _caller(request)
+    asked = fields.session_id if fields.session_id is not None else new_id("attempt")
+    session_id = owned(check_session_id(asked, "session_id", caller.owner), caller.owner)
+    if fields.attempts and fields.group is None:
+        raise BadRequest("attempts is the number of members of a group: name the group.", param="attempts")
+    train = fields.train and service.settings.serve.capture
+    said: dict[str, Any] = {}
+    if train:
+        said["task"] = clean_text(fields.task)
+    if train and fields.group is not None:
+        group = owned(_group(fields.group, caller.owner), caller.owner)
+        said |= {"group": group, "attempts": fields.attempts}
+        if any(member != (said["task"], fields.attempts) for member in await service.journal.group_members(group)):
+            raise Conflict(
+                f"The group {fields.group!r} has another task or number of attempts: a group is several attempts at "
+                "one task, and its name belongs to it alone.",
+                code="another_group",
+                param="group",
+            )
+    attempt = await service.journal.begin_attempt(session_id, service.recorder.policy, train=train, **said)
+    if attempt is None:
+        raise Conflict(
+            f"Session {session_id!r} has an open episode: end it (POST /rl/session-done), or leave session_id out.",
+            code="session_is_open",
+            param="session_id",
+        )
+    admission: Admission = request.app.state.admission
+    answer = {"session_id": session_id, "episode": attempt.episode, "api_key": admission.episode_key(caller, attempt)}
+    return await _respond(service, "session-start", answer)
+
+
+def _group(name: str, owner: str) -> str:
+    """The name of a group that a caller of this owner sent. Raises `BadRequest`."""
+    name = name.strip()
+    wrong = fault(name, owner) if name else "must not be empty"
+    if wrong:
+        raise BadRequest(f"group {wrong}.", param="group", code="invalid_value")
+    return name
 
 
 async def session_done(request: Request) -> Response:
@@ -252,6 +341,7 @@ async def train(request: Request, state: str) -> Response:
 
 ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = (
     ("/feedback", "POST", feedback),
+    ("/session-start", "POST", session_start),
     ("/outcome", "POST", outcome),
     ("/session-done", "POST", session_done),
     ("/pause", "POST", partial(train, state="paused")),
@@ -286,8 +376,10 @@ def _caller(request: Request) -> Caller:
 
 async def _is_seen(request: Request, turn_id: str) -> bool:
     """True if there is such a turn for the caller: one of another owner does not exist for it."""
-    ref = await _service(request).journal.turn_ref(turn_id)
-    return ref is not None and _caller(request).sees(ref.owner)
+    ref, caller = await _service(request).journal.turn_ref(turn_id), _caller(request)
+    if ref is None or caller.attempt is None:
+        return ref is not None and caller.sees(ref.owner)
+    return (ref.session_id, ref.episode) == (caller.attempt.session_id, caller.attempt.episode)
 
 
 def _path_session(request: Request) -> str:

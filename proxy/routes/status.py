@@ -74,6 +74,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
             pause_reason=await service.journal.get_control(PAUSE_REASON),
         ),
         "training": training,
+        "learning": {name: getattr(service.settings.learning, name) for name in ("turns_a_step", "max_version_lag")},
         "capture": service.settings.serve.capture,
         "unrecorded": {"turns": service.recorder.unrecorded, "reason": service.recorder.skipping},
         "trouble": info.trouble if info is not None and service.watch.ready else "",

@@ -56,7 +56,7 @@ SELECT CASE
   WHEN known THEN 'known'
   WHEN sampled.turn IS NOT NULL THEN 'superseded'
   WHEN status != 'complete' OR untrainable != '' THEN 'not_trainable'
-  WHEN next_states.role != 'user' AND EXISTS
+  WHEN coalesce(next_states.role, '') != 'user' AND EXISTS
     (SELECT 1 FROM controls WHERE key = '{EXPECTED}' || session AND CAST(value AS INTEGER) = episode)
     THEN 'awaiting_outcome'
   ELSE 'lost' END AS place, reason, count(*)

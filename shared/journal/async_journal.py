@@ -17,9 +17,10 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
-from openclaw_rl.shared.journal import forgetting, sessions, signals, turns
+from openclaw_rl.shared.journal import attempts, forgetting, sessions, signals, turns
 from openclaw_rl.shared.journal.journal import FORGET, Journal, Operation, Operations
 from openclaw_rl.shared.journal.sqlite import Connection
+from openclaw_rl.shared.journal.views import OpenAttempt
 from openclaw_rl.shared.journal.writer import LINGER_SECONDS, GroupWriter
 from openclaw_rl.shared.records import Kind, Sample, Turn
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 READERS = 2
 
 _TURN = Operation(turns.find_turn)
+_OPEN_ATTEMPT = Operation(attempts.open_attempt)
 _SET_ASIDE = Operation(signals.set_aside_damaged, writes=True)
 
 
@@ -43,6 +45,11 @@ class Opening:
         self.number = number
         self.written: asyncio.Future[Any] | None = None
         self._open = open_episode
+
+    @classmethod
+    def known(cls, number: int) -> Opening:
+        """An episode that is open already."""
+        return cls(lambda connection: number, number)
 
     def open(self, connection: Connection) -> int:
         """The number, opened here where that has not been done or has failed."""
@@ -172,6 +179,15 @@ class AsyncJournal(Operations):
         # A failure that `record_turn` has reported already is not reported again.
         opening.written.add_done_callback(lambda written: written.cancelled() or written.exception())
         return opening
+
+    async def open_attempt(self, session_id: str) -> OpenAttempt | None:
+        """See `attempts.open_attempt`; asked of every request that names its session, so looked up here like the
+        episode.
+        """
+        # A thread waits for a lock, or says what is wrong.
+        with contextlib.suppress(JournalError), self.sync.database.reading(waits=False) as reading:
+            return attempts.open_attempt(reading, session_id)
+        return await self.run(_OPEN_ATTEMPT, session_id)
 
     async def forget(self, session_id: str, episode: int | None = None, before: float | None = None) -> list[int]:
         """See `forgetting.forget`; `finish_erasing` is still to be called."""

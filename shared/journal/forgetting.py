@@ -176,7 +176,9 @@ def _forget_episode(connection: Connection, session: int, episode: int | None) -
         for table, time in (("episodes", "started"), ("turns", "arrived"))
     ]
     began = min((time for time in later if time is not None), default=math.inf)
-    for row, body in connection.execute("SELECT id, body FROM outcomes WHERE session = ?", (session,)).fetchall():
+    connection.execute("DELETE FROM outcomes WHERE session = ? AND episode = ?", (session, episode))
+    of_older_versions = "SELECT id, body FROM outcomes WHERE session = ? AND episode IS NULL"
+    for row, body in connection.execute(of_older_versions, (session,)).fetchall():
         outcome = None
         with suppress(DamagedRecord):
             outcome = unpack_record(body, Outcome)

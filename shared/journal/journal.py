@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from openclaw_rl.shared.journal import (
     accounting,
+    attempts,
     audits,
     deaths,
     forgetting,
@@ -82,11 +83,17 @@ class Operations:
     side_turns = Operation(episodes.side_turns)
     last_main_turn = Operation(episodes.last_main_turn)
 
+    begin_attempt = Operation(attempts.begin_attempt, writes=True)
+    keep_open = Operation(attempts.keep_open, writes=True, lingers=True)
+    group_members = Operation(attempts.group_members)
+    attempt_of = Operation(attempts.attempt_of)
+
     was_sampled = Operation(turns.was_sampled)
     settle = Operation(signals.settle, writes=True, lingers=True)
     add_feedback = Operation(signals.add_feedback, writes=True)
     add_outcome = Operation(signals.add_outcome, writes=True)
     expect_outcome = Operation(signals.expect_outcome, writes=True)
+    judged_episodes = Operation(signals.judged_episodes)
     add_judgement = Operation(signals.add_judgement, writes=True, line=signals.describe_judgement)
     add_quarantine = Operation(signals.add_quarantine, writes=True, line=signals.describe_quarantine)
     set_aside_damaged = Operation(signals.set_aside_damaged, writes=True)
@@ -187,6 +194,7 @@ class Journal(Operations):
         self.database.close()
 
     turn = Operation(turns.find_turn)
+    open_attempt = Operation(attempts.open_attempt)
 
     def run(self, operation: Operation[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Run an operation in a transaction of its own."""

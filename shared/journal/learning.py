@@ -51,8 +51,8 @@ _SAMPLE_PLAIN = ("sample_id", "policy", "temperature", "reward", "hint", "time")
 _SAMPLE = f"SELECT turn, checksum, explicit, hinted_prompts, {', '.join(_SAMPLE_PLAIN)} FROM samples"
 _COPIED = ("turn", "explicit", "hinted_prompts", *_SAMPLE_PLAIN)
 _OF_LIVE = f"WITH RECURSIVE {LIVE_LINE}"
-_LESSON = """state = 'consumed' AND sample_id IN
-(SELECT sample_id FROM version_samples WHERE version IN line OR NOT EXISTS (SELECT 1 FROM line))"""
+_LESSON = """state = 'consumed' AND EXISTS (SELECT 1 FROM version_samples AS held
+WHERE held.sample_id = samples.sample_id AND (held.version IN line OR NOT EXISTS (SELECT 1 FROM line)))"""
 """A sample that the live version has learned from; where none is live yet, that any has."""
 
 _VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")

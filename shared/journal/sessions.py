@@ -20,7 +20,9 @@ _NEWEST = f"ORDER BY turns.id DESC LIMIT {FOUND}"
 
 _REFERENCE = """
 SELECT turn_id, sessions.session_id, episode, kind, status, answer_key, request_key, arrived,
-  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND NOT weak), owner
+  EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND NOT weak), owner,
+  EXISTS (SELECT 1 FROM episodes WHERE episodes.session = turns.session AND episodes.episode = turns.episode
+          AND environment)
 FROM turns JOIN sessions ON sessions.id = turns.session
 """
 
@@ -71,17 +73,28 @@ def open_episode(connection: Connection, session_id: str, policy: str, source: s
     if known is not None:
         return known
     time = now()
-    connection.execute(
-        "INSERT INTO sessions (session_id, owner, policy, source, created, last_seen) VALUES (?,?,?,?,?,?) "
-        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen)",
-        (session_id, owner_of(session_id), policy, source, time, time),
-    )
-    session, episode = open_episode_of(connection, session_id)
+    session = see_session(connection, session_id, policy, source, time)
+    _, episode = open_episode_of(connection, session_id)
     if episode is not None:
         return episode
-    episode = int(connection.value("SELECT coalesce(max(episode) + 1, 0) FROM episodes WHERE session = ?", session))
+    episode = next_episode(connection, session)
     connection.execute("INSERT INTO episodes (session, episode, started) VALUES (?,?,?)", (session, episode, time))
     return episode
+
+
+def see_session(connection: Connection, session_id: str, policy: str, source: str, time: float) -> int:
+    """Note that a session was seen at a time (Unix seconds); it is made if it is new. Its row."""
+    row: int = connection.value(
+        "INSERT INTO sessions (session_id, owner, policy, source, created, last_seen) VALUES (?,?,?,?,?,?) "
+        "ON CONFLICT (session_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen) RETURNING id",
+        *(session_id, owner_of(session_id), policy, source, time, time),
+    )
+    return row
+
+
+def next_episode(connection: Connection, session: int) -> int:
+    """The number of the next episode of a session (its row)."""
+    return int(connection.value("SELECT coalesce(max(episode) + 1, 0) FROM episodes WHERE session = ?", session))
 
 
 def known_episode(connection: Connection, session_id: str, kind: Kind) -> int | None:
@@ -101,13 +114,19 @@ def end_episode(connection: Connection, session_id: str, reason: str) -> int | N
     Turns that waited for an outcome which never came wait for a judge from now on.
     """
     session, episode = open_episode_of(connection, session_id)
-    if episode is not None:
-        connection.execute(
-            "UPDATE episodes SET ended = ?, reason = ? WHERE session = ? AND ended IS NULL",
-            (now(), reason, session),
-        )
-        forget_expected(connection, session, queue=True)
+    if session is not None and episode is not None:
+        close_episode(connection, session, episode, reason)
     return episode
+
+
+def close_episode(connection: Connection, session: int, episode: int, reason: str) -> None:
+    """End an episode of a session (its row) if it is open."""
+    connection.execute(
+        "UPDATE episodes SET ended = ?, reason = ? WHERE session = ? AND episode = ? AND ended IS NULL",
+        (now(), reason, session, episode),
+    )
+    if expected_episode(connection, session) == episode:
+        forget_expected(connection, session, queue=True)
 
 
 def begun_after(connection: Connection, session_id: str, time: float) -> bool:
@@ -263,11 +282,12 @@ def keep_last_judgement(connection: Connection) -> None:
 EXPECTED = "outcome-expected/"
 """The beginning of the control that says for a session, by its row, in which episode an outcome is to come."""
 
-ANSWERED_BY_TOOLS = (
+_ANSWERED_BY_TOOLS = "EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user')"
+_UNJUDGED = (
     "SELECT id FROM turns WHERE session = ? AND episode = ? AND kind = 'main' AND status = 'complete' "
-    "AND untrainable = '' AND EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user') "
-    "AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)"
+    "AND untrainable = '' AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)"
 )
+_HAS_FEEDBACK = "EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id)"
 
 
 def expected_episode(connection: Connection, session: int) -> int | None:
@@ -280,8 +300,7 @@ def expect(connection: Connection, session: int, episode: int) -> None:
     """An outcome is to come for this episode: what tools answered in it waits for no judge."""
     connection.execute("INSERT OR REPLACE INTO controls VALUES (?,?)", (f"{EXPECTED}{session}", str(episode)))
     connection.execute(
-        f"DELETE FROM judge_queue WHERE turn IN ({ANSWERED_BY_TOOLS}) "
-        "AND NOT EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = judge_queue.turn)",
+        f"DELETE FROM judge_queue WHERE turn IN ({_UNJUDGED} AND {_ANSWERED_BY_TOOLS} AND NOT {_HAS_FEEDBACK})",
         (session, episode),
     )
 
@@ -293,7 +312,10 @@ def forget_expected(connection: Connection, session: int | None, *, queue: bool 
         return
     connection.execute("DELETE FROM controls WHERE key = ?", (f"{EXPECTED}{session}",))
     if queue:
-        connection.execute(f"INSERT OR IGNORE INTO judge_queue {ANSWERED_BY_TOOLS}", (session, episode))
+        connection.execute(
+            f"INSERT OR IGNORE INTO judge_queue {_UNJUDGED} AND ({_ANSWERED_BY_TOOLS} OR {_HAS_FEEDBACK})",
+            (session, episode),
+        )
 
 
 def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None, int | None]:
@@ -303,17 +325,21 @@ def open_episode_of(connection: Connection, session_id: str) -> tuple[int | None
 
 def _references(connection: Connection, where: str, *values: object) -> list[TurnRef]:
     rows = connection.execute(f"{_REFERENCE} {where}", values)
-    return [TurnRef(*[*row, bool(settled), owner]) for *row, settled, owner in rows]
+    return [TurnRef(*[*row, bool(settled), owner, bool(attempt)]) for *row, settled, owner, attempt in rows]
 
 
 def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[TurnSummary] = ()) -> SessionRow:
     session, session_id, policy, source, created, last_seen, main, side, settled, trained, owner = row
-    episodes = connection.execute(
-        "SELECT episode, started, ended, reason FROM episodes WHERE session = ? ORDER BY episode", (session,)
-    )
+    episodes = [
+        EpisodeRow(episode, started, ended, reason, bool(environment), task, group, attempts, bool(train))
+        for episode, started, ended, reason, environment, task, group, attempts, train in connection.execute(
+            "SELECT episode, started, ended, reason, environment, task, task_group, attempts, train FROM episodes "
+            "WHERE session = ? ORDER BY episode",
+            (session,),
+        )
+    ]
     return SessionRow(
-        session_id, policy, source, created, last_seen, [EpisodeRow(*episode) for episode in episodes],
-        main, side, settled, trained, turns, owner,
+        session_id, policy, source, created, last_seen, episodes, main, side, settled, trained, turns, owner,
     )  # fmt: skip
 
 

@@ -16,10 +16,12 @@ from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal.deaths import end_work
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import (
+    close_episode,
     expect,
     expected_episode,
     forget_expected,
     last_judgement,
+    last_main_turn,
     open_episode_of,
 )
 from openclaw_rl.shared.journal.sqlite import Connection
@@ -50,24 +52,30 @@ LIMIT ?
 _EXPLICIT = """
 JOIN turns ON turns.id = judge_queue.turn
 WHERE EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id)
-   OR EXISTS (SELECT 1 FROM outcomes WHERE outcomes.session = turns.session)
+   OR EXISTS (SELECT 1 FROM outcomes WHERE outcomes.session = turns.session
+              AND (outcomes.episode IS NULL OR outcomes.episode = turns.episode))
 """
 
 
 def settle(connection: Connection, next_state: NextState, frame: Frame | None = None) -> Settled:
     """Store what came after a turn. The first one stays, unless it is weak and the new one is not: that replaces it,
     takes back a sample that waits, and has the turn judged again. `frame` is that of the request that brought it; it is
-    weak where the turn's own differs in both parts, but for a tool's result, which answers the turn itself.
+    weak where the turn's own differs in both parts, but for a tool's result, which answers the turn itself. In an
+    attempt what the user's role says is the environment's.
 
     `firm` or `weak`: such a next state stands now. "": nothing was stored, as the turn had a firm one, or its episode
     had ended before the next turn came. Raises JournalError if there is no such turn.
     """
     turn = turn_row(connection, next_state.turn_id)
-    session, episode, ended = connection.execute(
-        "SELECT session, episode, ended FROM turns JOIN episodes USING (session, episode) WHERE turns.id = ?", (turn,)
+    session, episode, ended, environment = connection.execute(
+        "SELECT session, episode, ended, environment FROM turns JOIN episodes USING (session, episode) "
+        "WHERE turns.id = ?",
+        (turn,),
     ).fetchone()
     if next_state.next_turn_id is not None and ended is not None:
         return ""
+    if environment and next_state.role == "user":
+        next_state = msgspec.structs.replace(next_state, role="environment")
     if frame is not None and next_state.role != "tool" and _is_foreign(connection, turn, frame):
         next_state = msgspec.structs.replace(next_state, weak=True)
     standing = connection.execute("SELECT weak, body FROM next_states WHERE turn = ?", (turn,)).fetchone()
@@ -118,8 +126,9 @@ def _is_foreign(connection: Connection, turn: int, frame: Frame) -> bool:
 
 
 def add_feedback(connection: Connection, feedback: Feedback, *, late: bool = False) -> None:
-    """Store explicit feedback; its turn waits for a judge (again). Idempotent by `feedback_id`. A word comes after all
-    others on its turn, also if the clock was set back since; one that comes `late` has its place by its time.
+    """Store explicit feedback; its turn waits for a judge (again), in an attempt from its outcome on. Idempotent by
+    `feedback_id`. A word comes after all others on its turn, also if the clock was set back since; one that comes
+    `late` has its place by its time.
     """
     turn = turn_row(connection, feedback.turn_id)
     if not late:
@@ -130,31 +139,89 @@ def add_feedback(connection: Connection, feedback: Feedback, *, late: bool = Fal
         (feedback.feedback_id, turn, pack_record(feedback)),
     ).rowcount
     if added:
-        _queue(connection, turn)
+        if not _is_attempted(connection, turn):
+            _queue(connection, turn)
         connection.execute(
             "UPDATE sessions SET last_seen = max(last_seen, ?) WHERE id = (SELECT session FROM turns WHERE id = ?)",
             (feedback.time, turn),
         )
 
 
-def add_outcome(connection: Connection, outcome: Outcome) -> None:
-    """Store a session's outcome. Main turns of its latest episode wait for a judge (again): those that a tool or an
-    environment answered, which it outranks, and, where there is a reward, those not judged yet.
+def add_outcome(connection: Connection, outcome: Outcome) -> bool:
+    """Store an episode's outcome with all that it brings: its next state becomes that of the last main turn, unless
+    that has one; turns wait for a judge (again); and with `done` the episode ends. Of an attempt all turns wait, of
+    another episode those that a tool or an environment answered, which it outranks, and, where there is a reward, those
+    not judged yet. Without an `episode` it is about the latest of those that it can be about.
+
+    False: the same outcome is known, and no main turn came since; nothing changes. Raises JournalError if there is no
+    such session or episode.
     """
     session = connection.value("SELECT id FROM sessions WHERE session_id = ?", outcome.session_id)
     if session is None:
         raise JournalError(f"the journal has no session {outcome.session_id}; post outcomes of sessions it has served")
-    connection.execute("INSERT INTO outcomes (session, body) VALUES (?,?)", (session, pack_record(outcome)))
-    forget_expected(connection, session)
+    episode = outcome.episode
+    if episode is None:
+        episode = max(judged_episodes(connection, outcome.session_id), default=0)
+        outcome = msgspec.structs.replace(outcome, episode=episode)
+    found = connection.execute(
+        "SELECT environment, train FROM episodes WHERE session = ? AND episode = ?", (session, episode)
+    ).fetchone()
+    if found is None:
+        raise JournalError(f"session {outcome.session_id} has no episode {episode}")
+    attempt, train = found
+    if _is_repeated(connection, session, outcome):
+        return False
+    if train:
+        _take_outcome(connection, session, outcome, attempt=attempt)
+    if outcome.done:
+        close_episode(connection, session, episode, "outcome")
+    return True
+
+
+def _take_outcome(connection: Connection, session: int, outcome: Outcome, *, attempt: bool) -> None:
+    connection.execute(
+        "INSERT INTO outcomes (session, episode, body) VALUES (?,?,?)", (session, outcome.episode, pack_record(outcome))
+    )
+    if expected_episode(connection, session) == outcome.episode:
+        forget_expected(connection, session)
+    last = last_main_turn(connection, outcome.session_id, outcome.episode)
+    if outcome.next_state is not None and last is not None:
+        text = outcome.next_state
+        settle(connection, NextState(turn_id=last.turn_id, role="environment", text=text, source="outcome"))
     turns = connection.column(
-        "SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = "
-        "(SELECT max(episode) FROM turns WHERE session = ?1 AND kind = 'main') "
-        "AND (EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user') "
-        "OR (?2 AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)))",
-        *(session, outcome.reward is not None),
+        "SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = ?2 AND (?3 "
+        "OR EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user') "
+        "OR (?4 AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)))",
+        *(session, outcome.episode, attempt, outcome.reward is not None),
     )
     for turn in turns:
         _queue(connection, turn)
+
+
+def _is_repeated(connection: Connection, session: int, outcome: Outcome) -> bool:
+    """True if this was the episode's latest outcome already, and no main turn came since."""
+    body = connection.value(
+        "SELECT body FROM outcomes WHERE session = ? AND episode = ? ORDER BY id DESC LIMIT 1", session, outcome.episode
+    )
+    known = None
+    with suppress(DamagedRecord):
+        known = unpack_record(body, Outcome) if body is not None else None
+    if known is None or msgspec.structs.replace(known, time=outcome.time) != outcome:
+        return False
+    last = connection.value(
+        "SELECT max(arrived) FROM turns WHERE session = ? AND kind = 'main' AND episode = ?", session, outcome.episode
+    )
+    return last is None or last <= known.time
+
+
+def judged_episodes(connection: Connection, session_id: str) -> list[int]:
+    """The episodes of a session that an outcome can be about, oldest first: attempts, and those with a main turn."""
+    return connection.column(
+        "SELECT episode FROM episodes JOIN sessions ON sessions.id = episodes.session WHERE session_id = ? "
+        "AND (environment OR EXISTS (SELECT 1 FROM turns WHERE turns.session = episodes.session AND kind = 'main' "
+        "AND turns.episode = episodes.episode)) ORDER BY episode",
+        session_id,
+    )
 
 
 def expect_outcome(connection: Connection, session_id: str) -> int | None:
@@ -263,13 +330,14 @@ def judgement(connection: Connection, turn_id: str) -> Judgement | None:
     return next(iter(judgements(connection, turn_id)), None)
 
 
-def outcome(connection: Connection, session_id: str) -> Outcome | None:
-    """The latest outcome of a session."""
-    query = (
-        "SELECT body FROM outcomes JOIN sessions ON sessions.id = session WHERE session_id = ? "
-        "ORDER BY outcomes.id DESC LIMIT 1"
+def outcome(connection: Connection, session_id: str, episode: int | None = None) -> Outcome | None:
+    """The latest outcome of a session, or of one of its episodes; those of older versions may be about any."""
+    body = connection.value(
+        "SELECT body FROM outcomes JOIN sessions ON sessions.id = session WHERE session_id = ?1 "
+        "AND (?2 IS NULL OR episode IS NULL OR episode = ?2) ORDER BY outcomes.id DESC LIMIT 1",
+        *(session_id, episode),
     )
-    return next(iter(_records(connection, Outcome, query, session_id)), None)
+    return None if body is None else unpack_record(body, Outcome)
 
 
 def prompts_seen(connection: Connection, limit: int, *, images: bool = False) -> list[Turn]:
@@ -395,6 +463,15 @@ def _queue(connection: Connection, turn: int) -> None:
         "WHERE id = ? AND kind = 'main' AND status = 'complete' AND untrainable = ''",
         (turn,),
     )
+
+
+def _is_attempted(connection: Connection, turn: int) -> bool:
+    """True if a turn is a step of an attempt whose outcome is still to come."""
+    session, episode, environment = connection.execute(
+        "SELECT session, episode, environment FROM turns JOIN episodes USING (session, episode) WHERE turns.id = ?",
+        (turn,),
+    ).fetchone()
+    return bool(environment) and expected_episode(connection, session) == episode
 
 
 def _replaced(connection: Connection, turn: int, next_turn_id: str) -> bool:

@@ -72,7 +72,7 @@ def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
         "extends_parent": _extends_parent(connection, turn),
         "next_state": _plain(signals.next_state(connection, turn_id)),
         "feedback": _plain(signals.feedback_for(connection, turn_id)),
-        "outcome": _plain(signals.outcome(connection, turn.session_id)),
+        "outcome": _plain(signals.outcome(connection, turn.session_id, turn.episode)),
         "waiting": connection.value("SELECT 1 FROM judge_queue WHERE turn = ?", row) is not None,
         "judgements": _plain(signals.judgements(connection, turn_id)[::-1]),
         "samples": samples,

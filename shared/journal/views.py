@@ -12,7 +12,9 @@ from openclaw_rl.shared.records import Kind, TurnStatus
 
 
 class TurnRef(msgspec.Struct, frozen=True):
-    """A turn without its content. `settled`: it has a next state that stays. `arrived` in Unix seconds."""
+    """A turn without its content. `settled`: it has a next state that stays. `arrived` in Unix seconds. `attempt`: an
+    environment began its episode.
+    """
 
     turn_id: str
     session_id: str
@@ -24,6 +26,7 @@ class TurnRef(msgspec.Struct, frozen=True):
     arrived: float
     settled: bool
     owner: str = SERVICE
+    attempt: bool = False
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -34,12 +37,45 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class EpisodeRow(msgspec.Struct, frozen=True):
-    """One episode of a session; `ended` is `None` while it is open, `reason` says why it ended. Unix seconds."""
+    """One episode of a session; `ended` is `None` while it is open, `reason` says why it ended. Unix seconds.
+    `environment`: it is an attempt, with what was said of it at its beginning.
+    """
 
     episode: int
     started: float
     ended: float | None
     reason: str
+    environment: bool = False
+    task: str = ""
+    group: str = ""
+    attempts: int = 0
+    train: bool = True
+
+
+class OpenAttempt(msgspec.Struct, frozen=True):
+    """An attempt that is under way: an episode that an environment began. Without `train` nothing of it is kept. Times
+    in Unix seconds; `started` tells it from an attempt of the same number after its session was forgotten.
+    """
+
+    session_id: str
+    episode: int
+    started: float
+    train: bool
+    last_seen: float
+
+
+class Attempted(msgspec.Struct, frozen=True):
+    """A turn's place in an attempt of an environment. `group` as it is stored, unique among all owners, "" for an
+    attempt alone; `attempts` is the wanted number of its members, 0 if that is unknown. `step_index` counts the
+    complete main turns of the episode that arrived before.
+    """
+
+    session_id: str
+    episode: int
+    task: str
+    group: str
+    attempts: int
+    step_index: int
 
 
 class TurnSummary(msgspec.Struct, frozen=True):

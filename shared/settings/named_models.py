@@ -41,7 +41,8 @@ class NamedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model by its `name`; `folder` is relative to this package, or there is a `package` to convert.
 
     `parameters`: number of weights; `owner`: who made the model; `temperature`: the sampling temperature that its maker
-    recommends; `hub_name`: the original at the Hugging Face hub.
+    recommends; `reward_learning_rate`: the one with which it learns from rewards alone, 0 for the method's;
+    `hub_name`: the original at the Hugging Face hub.
     """
 
     name: str
@@ -50,6 +51,7 @@ class NamedModel(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     licence: str
     temperature: float = 1.0
+    reward_learning_rate: float = 0.0
     hub_name: str = ""
     folder: str = ""
     package: ModelPackage | None = None

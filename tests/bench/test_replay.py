@@ -9,7 +9,7 @@ import pytest
 from bench.replay import ReplayFailed, headers_for, load, replay
 from openclaw_rl.evaluation.service import RunningService
 from openclaw_rl.shared.errors import ConfigError
-from tests.evaluation.scripted import events, piece, plain, scripted
+from tests.scripted import events, piece, plain, scripted
 
 CHAT = {
     "path": "/v1/chat/completions",

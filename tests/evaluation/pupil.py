@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.evaluation.scripted import completion, events, piece, plain
+from tests.scripted import completion, events, piece, plain
 
 STRUCTURED = "**Step 1:** 5 + 3 = 8\n\n**Final answer:** Tom has 8 apples now."
 PLAIN = "Tom has 5 apples and buys 3 more. 5 plus 3 is 8, so Tom has 8 apples now."

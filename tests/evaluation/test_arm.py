@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from openclaw_rl.evaluation.arm import Plan, run, settled
-from openclaw_rl.evaluation.client import ChatClient
+from openclaw_rl.shared.chat_client import ChatClient
 from tests.evaluation.pupil import Pupil
-from tests.evaluation.scripted import plain, scripted
+from tests.scripted import plain, scripted
 
 
 async def test_an_arm_has_exactly_its_interactions_and_probes_them_against_a_scripted_service() -> None:

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.conversation import converse, sessions_needed, until_satisfied
 from openclaw_rl.evaluation.personas import Student, create
 from openclaw_rl.evaluation.problems import take
+from openclaw_rl.shared.chat_client import ChatClient
 from tests.evaluation.pupil import PLAIN, STRUCTURED, Pupil
-from tests.evaluation.scripted import scripted
+from tests.scripted import scripted
 
 
 async def test_requests_are_ordinary_and_carry_the_full_history_against_a_scripted_service() -> None:

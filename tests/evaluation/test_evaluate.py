@@ -11,7 +11,7 @@ from openclaw_rl.evaluation.suites import CodingTask
 from openclaw_rl.evaluation.targets import Target
 from openclaw_rl.shared.errors import ConfigError
 from tests.evaluation.pupil import Pupil
-from tests.evaluation.scripted import scripted
+from tests.scripted import scripted
 
 
 async def test_every_suite_persona_and_seed_is_in_the_result_against_a_scripted_service() -> None:

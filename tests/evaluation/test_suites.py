@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from openclaw_rl.evaluation import sandbox
-from openclaw_rl.evaluation.client import ChatClient, ChatReply
 from openclaw_rl.evaluation.suites import CodingTask, ToolCall, ToolTask, builtin, code_in, judge_call, load, run
+from openclaw_rl.shared.chat_client import ChatClient, ChatReply
 from openclaw_rl.shared.errors import ConfigError
-from tests.evaluation.scripted import completion, plain, scripted
+from tests.scripted import completion, plain, scripted
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
@@ -24,7 +24,7 @@ def _calls(*calls: tuple[str, Any]) -> ChatReply:
         {"function": {"name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}}
         for name, given in calls
     )
-    return ChatReply("", "tool_calls", tool_calls=made)
+    return ChatReply("", "tool_calls", message={"tool_calls": made})
 
 
 def _task(expect: Any) -> ToolTask:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.targets import folder_of, own_target
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from openclaw_rl.evaluation import user as users
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.evaluation.user import ModelUser, UserError, read_reaction, read_score
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError
 from tests.evaluation.pupil import Pupil
-from tests.evaluation.scripted import Responder, completion, plain, scripted
+from tests.scripted import Responder, completion, plain, scripted
 
 
 def _says(text: str) -> Responder:

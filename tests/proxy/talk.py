@@ -68,6 +68,7 @@ class Talk:
         body: dict[str, Any] | None = None,
         tools: tuple[dict[str, Any], ...] = (),
         owner: str = "",
+        attempt: int | None = None,
     ) -> Asked:
         """A request that is placed and waits for its answer."""
         arrived = now()
@@ -76,7 +77,7 @@ class Talk:
         headers = headers or {}
         named = session_of(headers, body or {}, chain, owner)
         retried = headers.get("x-stainless-retry-count", "0") != "0"
-        placement = await self.conversations.place(chain, kind, named, owner=owner, retried=retried)
+        placement = await self.conversations.place(chain, kind, named, owner=owner, retried=retried, attempt=attempt)
         placement = msgspec.structs.replace(placement, frame=frame_of(history, tools))
         entry = self.recorder.enter(placement, reactions(history, headers.get("x-openclaw-reactions", "")))
         await entry.done()
@@ -135,9 +136,12 @@ class Talk:
         body: dict[str, Any] | None = None,
         tools: tuple[dict[str, Any], ...] = (),
         owner: str = "",
+        attempt: int | None = None,
     ) -> TurnPlacement:
         """One request; `answer=None` leaves it unanswered."""
-        asked = await self.begin(*messages, kind=kind, headers=headers, body=body, tools=tools, owner=owner)
+        asked = await self.begin(
+            *messages, kind=kind, headers=headers, body=body, tools=tools, owner=owner, attempt=attempt
+        )
         if answer is not None:
             await self.finish(asked, answer, calls, status, reasoning)
         return asked.placement

@@ -23,8 +23,8 @@ import torch
 
 from openclaw_rl.evaluation import arm as arms
 from openclaw_rl.evaluation.arm import Arm, Plan
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.learner.guard.held_out import REASON as HELD_OUT
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion, Turn, VersionSpan
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.evaluation.client import ChatClient
 from openclaw_rl.evaluation.service import own_service
+from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import PolicyVersion
 from tests.processes import ROOT

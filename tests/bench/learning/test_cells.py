@@ -19,9 +19,9 @@ from bench.learning import code_digest, judges
 from bench.learning.cache import Cache, run_all
 from bench.learning.cell import RUNS, Cell, Result
 from bench.learning.talk import Contrary, Lane, Preceded
-from openclaw_rl.evaluation.client import ChatReply
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.learner.judge.rules.rules import read_message
+from openclaw_rl.shared.chat_client import ChatReply
 from openclaw_rl.shared.records import NextState, VersionSpan
 from openclaw_rl.shared.settings.settings import Settings
 from tests.bench.learning.cells import cell, result

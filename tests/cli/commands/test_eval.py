@@ -19,7 +19,7 @@ from openclaw_rl.cli.main import app
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.evaluation.pupil import Pupil
-from tests.evaluation.scripted import Scripted, plain, scripted
+from tests.scripted import Scripted, plain, scripted
 
 MODELS = {"data": [{"id": "policy"}, {"id": "policy@0"}, {"id": "policy@1"}]}
 OWN = {"id": "double", "prompt": "Write double(n).", "tests": ["assert double(2) == 4"]}

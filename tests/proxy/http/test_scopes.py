@@ -37,6 +37,7 @@ def bearer(key: str) -> dict[str, str]:
         ("POST", "/rl/feedback", "feedback"),
         ("POST", "/v1/rl/feedback", "feedback"),
         ("POST", "/rl/session-done", "feedback"),
+        ("POST", "/rl/session-start", "chat"),
         ("GET", "/rl/status", "read"),
         ("GET", "/v1/rl/turns/turn_1", "read or chat"),
         ("GET", "/rl/sessions/answer", "read"),

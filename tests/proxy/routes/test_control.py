@@ -193,7 +193,7 @@ def test_an_outcome_is_kept_and_null_is_no_verdict(service: Proxy) -> None:
     with service.client() as client:
         for reward in (0.25, None):
             answer = client.post("/rl/outcome", json={"session_id": "task", "reward": reward, "detail": "tests"})
-            assert answer.json() == {"session_id": "task", "reward": reward}
+            assert answer.json() == {"session_id": "task", "episode": 0, "reward": reward}
             outcome = service.journal().outcome("task")
             assert outcome is not None and outcome.reward == reward
 

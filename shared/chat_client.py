@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
@@ -27,12 +27,13 @@ LONGEST_PAUSE = 3.0
 
 class ChatError(OpenClawRLError):
     """The service refused a request or could not be reached; `status` is the HTTP status, `None` when no answer
-    came.
+    came, and `code` the error's machine-readable word, "" without one.
     """
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    def __init__(self, message: str, *, status: int | None = None, code: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.code = code
 
 
 class CutOff(ChatError):
@@ -42,7 +43,8 @@ class CutOff(ChatError):
 @dataclass(frozen=True)
 class ChatReply:
     """One answer. `turn_id`, `session_id`, `kind` and `reason` are what the service's headers say, empty where it says
-    nothing. `tool_calls` as they are on the wire, of an answer that was not streamed.
+    nothing. `message` is the answer as it is on the wire, to be sent back in the next request, and `tool_calls` are
+    its calls; both of an answer that was not streamed.
     """
 
     text: str
@@ -51,7 +53,12 @@ class ChatReply:
     session_id: str = ""
     kind: str = ""
     reason: str = ""
-    tool_calls: tuple[dict[str, Any], ...] = ()
+    message: Message = field(default_factory=dict)
+
+    @property
+    def tool_calls(self) -> tuple[dict[str, Any], ...]:
+        """The calls of `message`."""
+        return tuple(self.message.get("tool_calls") or ())
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class StreamDelta:
 
 
 class ChatClient:
-    """Talks to one base URL (without `/v1`). Use as an async context manager.
+    """Talks to one base URL, with or without `/v1` at its end. Use as an async context manager.
 
     `patience`: seconds during which failed connections, 429 and 5xx are tried again, 0 for not at all; the history is
     sent again as it is. `timeout`: seconds without a byte after which an answer counts as lost.
@@ -76,7 +83,7 @@ class ChatClient:
     def __init__(
         self, url: str, key: str, *, model: str = "policy", patience: float = 90.0, timeout: float = 120.0
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = url.rstrip("/").removesuffix("/v1")
         self.model = model
         self.patience = patience
         self.retries = 0
@@ -93,6 +100,7 @@ class ChatClient:
             timeout=httpx.Timeout(timeout, connect=10.0),
             limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
             trust_env=False,
+            verify=not self.url.startswith("http://"),  # loading the certificates takes each client 25 ms
         )
 
     async def __aenter__(self) -> ChatClient:
@@ -169,7 +177,7 @@ class ChatClient:
         choice = response.json()["choices"][0]
         message = choice["message"]
         reply = _reply(message.get("content") or "", choice["finish_reason"], response.headers)
-        return replace(reply, tool_calls=tuple(message.get("tool_calls") or ()))
+        return replace(reply, message=message)
 
     async def _streamed(
         self, messages: Sequence[Message], headers: Mapping[str, str], options: Mapping[str, Any]
@@ -217,8 +225,13 @@ def _reply(text: str, finish_reason: str, headers: Mapping[str, str]) -> ChatRep
 
 
 def _refused(response: httpx.Response) -> ChatError:
+    try:
+        code = response.json()["error"]["code"] or ""
+    except (ValueError, LookupError, TypeError):  # another program's answer
+        code = ""
     return ChatError(
         f"{response.request.method} {response.request.url.path} was answered with "
         f"{response.status_code}: {response.text[:300]}",
         status=response.status_code,
+        code=str(code),
     )

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.evaluation.client import ChatClient, ChatError, CutOff
-from tests.evaluation.scripted import completion, events, piece, plain, scripted
+from openclaw_rl.shared.chat_client import ChatClient, ChatError, CutOff
+from tests.scripted import completion, events, piece, plain, scripted
 
 ASK = [{"role": "user", "content": "hello"}]
 
