@@ -35,6 +35,7 @@ from unittest.mock import patch
 
 from bench.program import log, parser, report, run
 from bench.reliability_check import check, figures
+from bench.reliability_page import MOST_DROPPED
 from bench.simulate.events import TEXTS
 from bench.simulate.loop import SimulatedProcess, VirtualLoop, collecting
 from bench.simulate.seeds import MEMORY
@@ -60,7 +61,6 @@ from openclaw_rl.shared.trainer import Recipe, StepReport
 
 METHODS = ("binary", "rehearse")
 """The published method, which a turn can become too old for, and the default one."""
-MOST_DROPPED = 0.05
 HOUR, DAY = 3600.0, 86400.0
 CLIENTS = 2
 THINKING_SECONDS = 60.0
@@ -296,7 +296,7 @@ async def play(scene: OutageScene, situation: OutageSituation, scale: float) -> 
         while world.loop.time() < healed + MOST_HEALING_SECONDS:
             await asyncio.sleep(LOOK_SECONDS)
             if not _one(world.data, _BACKLOG, newest):
-                seconds = world.loop.time() - healed
+                seconds = round(world.loop.time() - healed, 3)
                 break
     await asyncio.sleep(QUIET_SECONDS)
     return seconds

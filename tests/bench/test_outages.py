@@ -41,7 +41,13 @@ def test_turns_that_became_too_old_are_counted(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({}, "met"), ({"dropped_share": 0.2}, "missed"), ({"faults": ["lost"]}, "missed"), ({"seconds": None}, "missed")],
+    [
+        ({}, "met"),
+        ({"dropped_share": 0.2}, "missed"),
+        ({"faults": ["lost"]}, "missed"),
+        ({"seconds": None}, "missed"),
+        ({"settled": 3}, "not measured"),  # most of them were set aside for another reason
+    ],
 )
 def test_a_situation_is_judged_by_its_figures(change: dict[str, Any], word: str) -> None:
     found = {"situation": "import", "method": "rehearse", "turns": 9, "settled": 8, "dropped": 0, "dropped_share": 0.0}
