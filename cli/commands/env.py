@@ -37,7 +37,13 @@ from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
 GROUP = 8
 TASKS_A_STEP = 16
 """`batch_size` of an own service is this times the group: with two turns an attempt, eight groups a step."""
-LEARNING: Mapping[str, Any] = {"method": "binary", "kl_base": 0.01, "temperature": 1.0, "train": True}
+LEARNING: Mapping[str, Any] = {
+    "method": "binary",
+    "kl_base": 0.01,
+    "temperature": 1.0,
+    "train": True,
+    "max_version_lag": 2,  # attempts can be made again, what people say cannot
+}
 """Settings of an own service that trains, where the user has not set them."""
 LEARNER_PATIENCE = 600.0
 
@@ -316,7 +322,8 @@ async def _train(options: EnvOptions, say: Callable[[str], None]) -> dict[str, A
             if held_out:
                 result["before"] = await run.attempt("before", held_out, group=1, train=False)
             sizes = {name: status["learning"][name] for name in ("turns_a_step", "max_version_lag")}
-            throttle = Throttle(run.client, run.log, group=options.members, say=say, **sizes)
+            steps = result["before"].steps if held_out else float(options.max_steps)
+            throttle = Throttle(run.client, run.log, group=options.members, steps=steps, say=say, **sizes)
             result["train"] = await run.attempt("train", tasks, group=options.members, train=True, throttle=throttle)
             if not await throttle.learned(LEARNER_PATIENCE):
                 say("the learner is not done; the last attempts may not count yet")
