@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from openclaw_rl.environments.attempt import Endpoint
+from openclaw_rl.environments.attempt import Attempt, Endpoint, Task
 from openclaw_rl.environments.kinds import KindOptions, check_apart, create_kind, harness_of, take_tasks
 from tests.environments.test_steps import answer
 from tests.processes import Proxy
@@ -45,6 +47,19 @@ async def test_the_example_is_solved_by_an_agent_that_asks_and_adds_against_a_sc
     assert (made.reward, made.steps, made.status) == (1.0, 3, "ok")
     results = [message["content"] for message in service.requests[-1][1]["messages"] if message["role"] == "tool"]
     assert results == [*map(str, prices.values()), f"Error: no such article; there are {', '.join(prices)}"]
+
+
+async def test_the_agent_that_is_a_program_is_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = tmp_path / "agent.sh"
+    agent.write_text('#!/bin/sh\n[ "$OPENAI_BASE_URL $OPENAI_API_KEY $TASK" = "http://u/v1 E $(cat wanted)" ]\n')
+    agent.chmod(0o755)
+    (tmp_path / "wanted").write_text("ask")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"asyncio": asyncio, "os": os, "Task": Task, "Endpoint": Endpoint, "Attempt": Attempt}
+    exec(blocks("python")[1], names)
+    endpoint = Endpoint(base_url="http://u/v1", api_key="E", session_id="s", model="policy")
+    made = [await names["Script"]().run(Task(id="t", prompt=prompt), endpoint) for prompt in ("ask", "other")]
+    assert [attempt.reward for attempt in made] == [1.0, 0.0]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
