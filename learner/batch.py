@@ -2,7 +2,8 @@
 
 `batch_size` counts the turns that teach under the method (a hint, a reward); under `rehearse` also the turns that a
 person answered, under `binary` every judged turn, as published. Others teach nothing and come along uncounted. The
-oldest come first, none is skipped.
+oldest come first, none is skipped. Groups of attempts come whole, at the place of their newest sample, and of them only
+the turns that teach count (`learner.ready`).
 
 A backlog is learned from before it is too old: a batch takes as many samples as each later one must take too, so that
 none of those that wait, for a step or for a judge, falls behind by more than `max_version_lag` updates. For turns that
@@ -16,16 +17,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import groupby
 
 import msgspec
 
-from openclaw_rl.learner.attempts import accepted_attempts, with_attempts
+from openclaw_rl.learner.attempts import accepted_attempts
 from openclaw_rl.learner.guard.held_out import hold_back, set_aside
 from openclaw_rl.learner.hints import HintMemory
-from openclaw_rl.learner.judge.signals import aged, version_lag
 from openclaw_rl.learner.methods import Method
+from openclaw_rl.learner.ready import ReadySamples
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.records import Quarantine, Sample
+from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 
 WAITING_AT_MOST = 1024
@@ -94,13 +96,22 @@ class Batches:
         self._memory = memory
         self._settings = settings
         self._method = method
+        self._ready = ReadySamples(journal, settings, method)
         self._looked = -1
         self._gathering: _Gathering | None = None
+
+    def group_figures(self) -> dict[str, float]:
+        """Figures of the groups of attempts that were complete since `forget_group_figures`, if there were any."""
+        return self._ready.figures()
+
+    def forget_group_figures(self) -> None:
+        """A version has them."""
+        self._ready.forget_figures()
 
     async def next(self, *, news: bool) -> Batch | None:
         """The next batch; `None` if nothing has changed since the last call (`news`: something has)."""
         size = self._settings.learning.turns_a_step
-        ready = await self._journal.ready_count()
+        ready = await self._ready.refresh()
         gathering = self._gathering
         if gathering is not None:
             if not gathering.over(ready, await self._journal.waiting_count()):
@@ -125,15 +136,18 @@ class Batches:
         judge already.
         """
         if ready < size:
-            return Batch(waiting="waiting for samples", detail=f"{ready} of {size}")
+            return Batch(waiting="waiting for samples", detail=f"{ready} of {size}{self._ready.incomplete}")
         attempts = await accepted_attempts(self._journal) if self._method.attempts else {}
-        if self._method.hints != "none" and ready <= WAITING_AT_MOST:
+        if ready <= WAITING_AT_MOST:
             # Do not read turns with long prompts again and again only to leave them waiting.
-            words = await self._journal.ready_words(
-                guesses=self._method.rewards == "all", answered=self._method.rollouts, turn_ids=list(attempts)
-            )
+            words = self._ready.outside
+            if self._method.hints != "none":
+                words = await self._journal.ready_words(
+                    guesses=self._method.rewards == "all", answered=self._method.rollouts, turn_ids=list(attempts)
+                )
+            words += self._ready.informative
             if words < size:
-                return _too_few(words, size, ready)
+                return self._too_few(words, size, ready)
         least, last_chance = await self._keeping_up(ready, size)
         if least > ready and not gathered and self._method.ages:
             now = time.monotonic()
@@ -143,13 +157,11 @@ class Batches:
         remembered = await self._memory.standing() if self._method.hints == "remembered" else []
         most = max(WAITING_AT_MOST, min(least, MOST_SAMPLES))
         while True:
-            found = await self._journal.ready_samples(most)
-            fresh = await self._of_long_sessions(await self._without_stale(found))
-            fresh = await with_attempts(self._journal, self._settings, fresh, attempts)
-            batch = await self._batch_of(fresh, remembered, size, least, full=len(found) == most)
-            if not batch.waiting or len(found) < most:
+            fresh, looked_at = await self._ready.read(most, attempts)
+            batch = await self._batch_of(fresh, remembered, size, least, full=looked_at >= most)
+            if not batch.waiting or looked_at < most:
                 return batch
-            if len(fresh) == len(found) and not await self._journal.ready_signal():
+            if len(fresh) == looked_at and not await self._journal.ready_signal():
                 return batch
             most *= 2  # samples that teach come after these
 
@@ -160,7 +172,7 @@ class Batches:
         if ready + await self._journal.waiting_count() <= size or await self._journal.deaths("step"):
             return 0, False  # a batch that ended the learner may have been too large
         lineage, most = await self._journal.lineage(), self._settings.learning.max_version_lag
-        backlog = await self._journal.backlog()
+        backlog = await self._journal.backlog(self._ready.groups)
         # The steps that can still take each; 0 for those that keep, and those that are too old already.
         left = [max(0, most + 1 - max(map(lineage.updates_from, versions))) if versions else 0 for versions in backlog]
         least = max((-(-place // steps) for place, steps in enumerate(left, 1) if steps), default=0)
@@ -176,7 +188,7 @@ class Batches:
         taught = self._method.rollouts and bool(remembered) and await self._journal.next_version_number() > 1
         informative = [self._method.informative(sample) for sample in fresh]
         if sum(counted) < size and not (full and (taught or any(informative))):
-            return _too_few(sum(counted), size, len(fresh))
+            return self._too_few(sum(counted), size, len(fresh))
         if self._method.rollouts and not taught:
             counted = informative
             if not remembered and not any(counted):
@@ -184,55 +196,29 @@ class Batches:
         return Batch(_oldest(fresh, counted, size, min(least, MOST_SAMPLES)), remembered)
 
     async def _counts(self, sample: Sample) -> bool:
-        if self._method.hints == "none" or self._method.informative(sample):
+        if self._method.informative(sample) or (self._method.hints == "none" and not sample.group):
             return True
-        if not self._method.rollouts:
+        if sample.group or not self._method.rollouts:
             return False
         answered = await self._journal.next_state(sample.turn_id) if sample.turn_id else None
         return answered is not None and answered.role == "user"
 
-    async def _without_stale(self, samples: Sequence[Sample]) -> list[Sample]:
-        fresh = []
-        lineage, most = await self._journal.lineage(), self._settings.learning.max_version_lag
-        for sample in samples:
-            lag = version_lag(sample, lineage)
-            assert sample.turn_id is not None, "the journal holds samples of turns only"
-            spoken = lag > most and sample.explicit and bool(await self._journal.feedback_for(sample.turn_id))
-            found, reason = aged(sample, lag, most, self._method, spoken=spoken)
-            if reason:
-                await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
-            else:
-                fresh.append(found)
-        return fresh
-
-    async def _of_long_sessions(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples of sessions with `min_turns` main turns; those of shorter sessions wait until these end."""
-        least = self._settings.learning.min_turns
-        if least == 1:
-            return list(samples)
-        long = []
-        for sample in samples:
-            assert sample.turn_id is not None, "the journal holds samples of turns only"
-            turns, over = await self._journal.main_turns(sample.turn_id)
-            if turns >= least:
-                long.append(sample)
-            elif over:
-                reason = f"its session ended after {turns} main turns, fewer than min_turns = {least}"
-                await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
-        return long
-
-
-def _too_few(count: int, size: int, ready: int) -> Batch:
-    return Batch(waiting="waiting for samples", detail=f"{count} of {size}, {ready} with those that do not count")
+    def _too_few(self, count: int, size: int, ready: int) -> Batch:
+        detail = f"{count} of {size}, {ready} with those that do not count{self._ready.incomplete}"
+        return Batch(waiting="waiting for samples", detail=detail)
 
 
 def _oldest(samples: Sequence[Sample], counted: Sequence[bool], size: int, least: int) -> list[Sample]:
-    """The oldest samples up to `size` that count, with those between them that do not; at least `least` in all."""
+    """The oldest samples up to `size` that count, with those between them that do not; at least `least` in all. A group
+    is taken whole.
+    """
     chosen: list[Sample] = []
     number = 0
-    for sample, counts in zip(samples, counted, strict=True):
+    pairs = zip(samples, counted, strict=True)
+    for _, found in groupby(pairs, key=lambda pair: pair[0].group or pair[0].sample_id):
         if number >= size and len(chosen) >= least:
             break
-        chosen.append(sample)
-        number += counts
+        for sample, counts in found:
+            chosen.append(sample)
+            number += counts
     return chosen

@@ -172,6 +172,9 @@ class Learner:
             found = (prepared, verdict, await self._rollouts_for(batch, samples, live))
             self._prepared = found
         _, verdict, rollouts = found
+        if not samples and all(rollout.origin == "anchor" for rollout in rollouts):
+            await self._known(batch, sample_ids)
+            return
         longest = self._settings.learning.max_sample_tokens
         (samples, note), (rollouts, other) = (within_limit(made, longest) for made in (samples, rollouts))
         self._progress.note(LENGTH, "; ".join(filter(None, [note, other])))
@@ -179,6 +182,7 @@ class Learner:
             self._progress.now("asking the teacher", self._teacher.title)
             samples, rollouts = await self._teacher.teach(samples), await self._teacher.teach(rollouts)
         figures = await step_figures(self._journal, batch.samples, samples, rollouts)
+        figures |= self._batches.group_figures()
         self._progress.now(
             "training", f"{len(sample_ids)} turns, {len(rollouts)} rollouts, {len(batch.hints)} remembered hints"
         )
@@ -215,6 +219,7 @@ class Learner:
             elif candidate is not None and verdict.passed:
                 version = await self._versions.accept(sample_ids, report, verdict, live, candidate)
                 self._prepared = None
+                self._batches.forget_group_figures()
                 await set_aside(self._journal, batch.held_back)
                 self._show(version, report)
             else:
@@ -311,6 +316,8 @@ class Learner:
         """Reject the result of a batch; its held-out answers prove nothing either."""
         sample_ids = [sample.sample_id for sample in batch.samples]
         await self._versions.reject(sample_ids, report, verdict, live, candidate)
+        if report is not None:
+            self._batches.forget_group_figures()
         await set_aside(self._journal, batch.held_back, f"its batch was rejected: {verdict.reason}")
 
     async def _known(self, batch: Batch, sample_ids: Sequence[str]) -> None:

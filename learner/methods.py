@@ -46,8 +46,7 @@ class Method(msgspec.Struct, frozen=True):
 
     def informative(self, sample: Sample) -> bool:
         """True if this sample teaches something by itself."""
-        reward = sample.reward if sample.advantage is None else sample.advantage
-        return self._distils(sample) or (bool(reward) and self.trains_reward(sample))
+        return self._distils(sample) or (bool(taught_reward(sample)) and self.trains_reward(sample))
 
     def cannot_use(self, sample: Sample) -> str:
         """The reason why the sample's reward, or all of it, is lost to this method; "" if nothing is.
@@ -58,7 +57,9 @@ class Method(msgspec.Struct, frozen=True):
         if not sample.no_ratio or self._distils(sample):
             return ""
         loses = bool(sample.hint) if self.distillation == "token" else False
-        loses = loses or (bool(sample.reward) and self._may_train(sample)) or self.hints == "none"
+        # In a group a reward of 0 is compared with the others too.
+        rewarded = sample.reward is not None if sample.group else bool(sample.reward)
+        loses = loses or (rewarded and self._may_train(sample)) or self.hints == "none"
         return f"it was {sample.no_ratio}, and method {self.name} learns from it by no other way" if loses else ""
 
     @property
@@ -101,6 +102,11 @@ class Method(msgspec.Struct, frozen=True):
 
     def _may_train(self, sample: Sample) -> bool:
         return self.rewards == "all" or (self.rewards == "explicit" and sample.explicit)
+
+
+def taught_reward(sample: Sample) -> float:
+    """The advantage of a sample, or its reward where nothing has made an advantage of it; 0 without one."""
+    return (sample.reward if sample.advantage is None else sample.advantage) or 0.0
 
 
 METHODS = {
@@ -177,18 +183,23 @@ def subtract_baseline(
     mean_so_far: float | None,
     trains: Callable[[Sample], bool],
 ) -> list[Sample]:
-    """The samples; those whose reward may train (`trains`) get an `advantage` = reward − baseline.
+    """The samples; those whose reward may train (`trains`) get an `advantage` = reward − baseline. Those of a group of
+    attempts have theirs from the comparison with each other.
 
     The baseline is the mean of those rewards in this step (`batch`), or `mean_so_far` (`running`; 0 if `None`). Source:
     REINFORCE with a baseline (Williams 1992).
     """
-    rewards = [sample.reward for sample in samples if sample.reward is not None and trains(sample)]
+
+    def has_baseline(sample: Sample) -> bool:
+        return not sample.group and trains(sample)
+
+    rewards = [sample.reward for sample in samples if sample.reward is not None and has_baseline(sample)]
     if kind == "none" or not rewards:
         return list(samples)
     baseline = math.fsum(rewards) / len(rewards) if kind == "batch" else (mean_so_far or 0.0)
     return [
         msgspec.structs.replace(sample, advantage=sample.reward - baseline)
-        if sample.reward is not None and trains(sample)
+        if sample.reward is not None and has_baseline(sample)
         else sample
         for sample in samples
     ]

@@ -73,6 +73,9 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
         ("audit", audit_line(answer["audit"])),
         ("waiting", f"{backlog['unjudged']} for a judge, {backlog['ready']} for a step, {total} set aside"),
     ]
+    groups = backlog.get("groups", {"waiting": 0})
+    if groups["waiting"]:
+        lines.append(("groups", f"{groups['waiting']} of attempts at a task, {groups['ready']} turns ready for a step"))
     lines += accounting_lines(answer.get("accounting", {"settled": 0}))
     notes = (answer.get("processes", {}).get("learner") or {}).get("detail", {}).get("notes", {})
     lines += list(notes.items())

@@ -11,9 +11,11 @@ import typer
 
 from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
 from openclaw_rl.cli.tables import ago, console, score, table
+from openclaw_rl.learner.groups import mean_vote, statistics
 from openclaw_rl.proxy.conversation.classify import describe
+from openclaw_rl.shared.journal.views import GroupAttempt
 from openclaw_rl.shared.messages.normalize import is_internal_context
-from openclaw_rl.shared.records import AGENT, Sampling
+from openclaw_rl.shared.records import AGENT, Sampling, Vote
 
 _VOTE_CHARACTERS = 1000
 
@@ -66,6 +68,7 @@ def story(known: Mapping[str, Any]) -> Iterator[str]:
         yield f"It must not be trained on: {turn['untrainable']}."
     yield from _afterwards(known)
     yield from _judged(known)
+    yield from _compared(known)
     yield from _audited(known)
     yield from _learned(known)
 
@@ -133,6 +136,35 @@ def _votes(judged: Mapping[str, Any]) -> Iterator[str]:
         hint = f", hint {_clip(vote['hint'])}" if vote["hint"] else ""
         text = f"; it said {_clip(vote['text'], _VOTE_CHARACTERS)}" if vote["text"] else ""
         yield f"  {about} {number}: {said}{hint}{text}"
+
+
+def _compared(known: Mapping[str, Any]) -> Iterator[str]:
+    """The turn's place among the attempts at its task, and the numbers that its advantage comes from."""
+    attempt = known.get("attempt")
+    if attempt is None:
+        return
+    at = f" at {attempt['task']}" if attempt["task"] else ""
+    place = f"step {attempt['step_index'] + 1}"
+    if not attempt["group"]:
+        yield f"It is {place} of an attempt{at}, which is compared with no other."
+        return
+    members = msgspec.convert(attempt["members"], list[GroupAttempt])
+    number = [(one.session_id, one.episode) for one in members].index((attempt["session_id"], attempt["episode"])) + 1
+    mine, index = members[number - 1], attempt["step_index"]
+    of = f"It is {place} of attempt {number} of {max(attempt['attempts'], len(members))}{at}"
+    if mine.outcome is None or mine.steps[index].reward is None:
+        yield f"{of}, and has no reward to compare with the others."
+        return
+    judged = known["judgements"][-1]
+    vote = mean_vote(msgspec.convert(judged["votes"], list[Vote]))
+    votes = "" if vote is None else f", votes mean {vote:.2f}"
+    among = statistics(members)[index]
+    line = f"{of}: outcome {mine.outcome:g}{votes}, group mean {among.mean:.2f}, std {among.deviation:.2f}"
+    if among.count < 2:
+        line += "; no other attempt has this step, so its reward counts as it is"
+    elif among.constant:
+        line += "; all are the same, so there is nothing to compare"
+    yield f"{line}."
 
 
 def _audited(known: Mapping[str, Any]) -> Iterator[str]:

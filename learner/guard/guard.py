@@ -34,6 +34,7 @@ from openclaw_rl.learner.guard.contradiction import LEAST, Rewarded, contradicts
 from openclaw_rl.learner.guard.degeneration import NOISE, flaws
 from openclaw_rl.learner.guard.held_out import WINDOW, standing
 from openclaw_rl.learner.guard.probes import GuardProbe, read
+from openclaw_rl.learner.methods import taught_reward
 from openclaw_rl.learner.rollouts.rehearsal import anchor_prompts
 from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.journal import AsyncJournal
@@ -118,7 +119,8 @@ class Guard:
 
     async def rewards(self, samples: Sequence[Sample], batch: Sequence[str], live: int) -> GuardVerdict:
         """The verdict on the rewards of samples, before version `live` learns from them. `batch` names all turns of
-        the batch. The newest are scored first, as far as the token budget goes.
+        the batch. The newest are scored first, as far as the token budget goes, and people's before environments':
+        whether people change their minds is a question about the former alone.
         """
         if not self._settings.guard.enabled or not (await self._engine.info()).several_versions:
             return GuardVerdict(True)
@@ -127,8 +129,9 @@ class Guard:
         newest = [
             one
             for one in reversed(samples)
-            if one.turn_id and one.reward and not one.hint and self._trains_reward(one) and fits(one)
+            if one.turn_id and taught_reward(one) and not one.hint and self._trains_reward(one) and fits(one)
         ]
+        newest.sort(key=lambda one: one.step_index is not None)
         wanted = affordable(newest, PROMPT_TOKENS)[::-1]
         unscored = len(newest) - len(wanted)
         if not wanted:
@@ -139,7 +142,7 @@ class Guard:
         base = await self._answers.logprobs(texts, 0)
         now = base if live == 0 else await self._answers.logprobs(texts, live)
         rewarded = [
-            Rewarded(one.turn_id or "", one.reward or 0.0, mine[0], its[0], its[1], one.turn_id in people)
+            Rewarded(one.turn_id or "", taught_reward(one), mine[0], its[0], its[1], one.turn_id in people)
             for one, mine, its in zip(wanted, now, base, strict=True)
         ]
         # What the live version answered as a candidate; after a restart it is asked.

@@ -54,7 +54,7 @@ class WithHints:
     """A judge, and m votes of a model for a hint on every turn that the judge scores."""
 
     def __init__(self, judge: Judge, voting: Voting, selector: Selector, settings: Settings) -> None:
-        self._judge = judge
+        self.scorer = judge
         self._voting = voting
         self._selector = selector
         self._prompt = JudgePrompt.builtin(HINT)
@@ -65,7 +65,7 @@ class WithHints:
         judgement is kept for the next try.
         """
         key = (turn.turn_id, next_state)
-        judged = self._scored.pop(key, None) or await self._judge.judge(turn, next_state)
+        judged = self._scored.pop(key, None) or await self.scorer.judge(turn, next_state)
         try:
             return await self._with_hint(turn, next_state, judged)
         except JudgeAway:
@@ -92,6 +92,6 @@ class WithHints:
         )
 
     async def close(self) -> None:
-        await self._judge.close()
+        await self.scorer.close()
         await self._voting.asker.close()
         await self._selector.close()

@@ -16,11 +16,12 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from openclaw_rl.learner.judge import signals
+from openclaw_rl.learner.judge.llm import WithHints
 from openclaw_rl.learner.judge.protocol import Judge
 from openclaw_rl.learner.methods import method
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.shared.errors import JournalError, JudgeAway, OpenClawRLError
-from openclaw_rl.shared.journal import AsyncJournal, Lineage
+from openclaw_rl.shared.journal import AsyncJournal, Attempted, Lineage
 from openclaw_rl.shared.journal.deaths import MOST_DEATHS
 from openclaw_rl.shared.messages.images import misplaced
 from openclaw_rl.shared.records import Judgement, NextState, Outcome, Quarantine, Turn, now
@@ -58,6 +59,9 @@ class JudgeLoop:
         self._settings = settings
         self._progress = progress
         self._method = method(settings.learning.method, settings)
+        takes_hints = settings.judge.environment_hints and self._method.hints in ("own", "remembered")
+        self._attempt_judge = None if takes_hints else judge.scorer if isinstance(judge, WithHints) else judge
+        """The judge of steps of attempts where none of its hints is taken."""
         self._in_flight = in_flight
         self._without_verdict: set[str] = set()
         self._postponed = 0  # turns that found the judge away since it last answered
@@ -178,15 +182,16 @@ class JudgeLoop:
         last one (`at_least_one`); returns how many.
 
         The judgement, written after the sample, keeps it from happening twice. A session with the outcome "no verdict"
-        stays dropped.
+        stays dropped, and so does an attempt in a group: a reward that no one gave would be compared with the others.
         """
         kept = 0
         for last, *_ in await self._journal.left_out(_LEFT_OUT_AT_ONCE + len(self._without_verdict)):
             turn = None if last in self._in_flight | self._without_verdict else await self._journal.turn(last)
             if turn is None:
                 continue
-            outcome = await self._journal.outcome(turn.session_id)
-            if outcome is not None and outcome.reward is None:
+            outcome = await self._journal.outcome(turn.session_id, turn.episode)
+            attempt = await self._journal.attempt_of(last)
+            if (outcome is not None and outcome.reward is None) or (attempt is not None and attempt.group):
                 self._without_verdict.add(last)
                 continue
             await self._record(turn, signals.left_out(turn), await self._journal.lineage())
@@ -196,8 +201,9 @@ class JudgeLoop:
     async def _settle(self, turn: Turn, lineage: Lineage, judge: Judge | None) -> bool:
         """Judge a turn; without a judge only by what needs none. Returns whether it was there. Raises `JudgeAway`."""
         try:
-            judgement = await self._judgement(turn, judge)
-            await self._record(turn, judgement, lineage)
+            attempt = await self._journal.attempt_of(turn.turn_id)
+            judgement = await self._judgement(turn, judge, attempt)
+            await self._record(turn, judgement, lineage, attempt)
         except JournalError:
             if await self._journal.turn(turn.turn_id) is None:  # forgotten meanwhile
                 return False
@@ -218,11 +224,11 @@ class JudgeLoop:
             await self._journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason=reason))
         return True
 
-    async def _judgement(self, turn: Turn, judge: Judge | None) -> Judgement:
+    async def _judgement(self, turn: Turn, judge: Judge | None, attempt: Attempted | None) -> Judgement:
         feedback = await self._journal.feedback_for(turn.turn_id)
         explicit = signals.by_feedback(turn, feedback)
         next_state = await self._journal.next_state(turn.turn_id)
-        judgement = await self._weigh(turn, explicit, next_state, judge)
+        judgement = await self._weigh(turn, explicit, next_state, judge, attempt)
         if next_state is None:
             return judgement
         reason = judgement.reason
@@ -233,46 +239,67 @@ class JudgeLoop:
         )
 
     async def _weigh(
-        self, turn: Turn, explicit: Judgement | None, next_state: NextState | None, judge: Judge | None
+        self,
+        turn: Turn,
+        explicit: Judgement | None,
+        next_state: NextState | None,
+        judge: Judge | None,
+        attempt: Attempted | None,
     ) -> Judgement:
         """The judgement of the signals that there are."""
-        outcome = await self._journal.outcome(turn.session_id)
+        outcome = await self._journal.outcome(turn.session_id, turn.episode)
         if explicit is not None and (explicit.hint or (explicit.score or 0) > 0 or next_state is None):
             return explicit
         if outcome is not None and signals.outcome_counts(turn, outcome, next_state):
-            return signals.with_feedback(await self._by_outcome(turn, outcome, next_state, judge), explicit)
+            judged = await self._by_outcome(turn, outcome, next_state, judge, attempt)
+            return signals.with_feedback(judged, explicit)
+        if attempt is not None and attempt.group and outcome is None:
+            return signals.with_feedback(signals.without_outcome(turn), explicit)
         if next_state is None:
             next_state = NextState(turn_id=turn.turn_id, role="user", text="", source="feedback")
-        return signals.with_feedback(await self._asked(judge, turn, next_state), explicit)
+        return signals.with_feedback(await self._asked(judge, turn, next_state, attempt), explicit)
 
-    async def _asked(self, judge: Judge | None, turn: Turn, next_state: NextState) -> Judgement:
+    async def _asked(
+        self, judge: Judge | None, turn: Turn, next_state: NextState, attempt: Attempted | None
+    ) -> Judgement:
         if judge is None:
             raise JudgeAway(f"turn {turn.turn_id} waits for the judge")
-        judged = await judge.judge(turn, next_state)
+        scorer = None if attempt is None else self._attempt_judge
+        judged = await (scorer or judge).judge(turn, next_state)
         self._judge_answered()
-        return msgspec.structs.replace(judged, hint_role=next_state.role)
+        judged = msgspec.structs.replace(judged, hint_role=next_state.role)
+        return judged if scorer is None else signals.without_hint(judged)
 
     async def _by_outcome(
-        self, turn: Turn, outcome: Outcome, next_state: NextState | None, judge: Judge | None
+        self,
+        turn: Turn,
+        outcome: Outcome,
+        next_state: NextState | None,
+        judge: Judge | None,
+        attempt: Attempted | None,
     ) -> Judgement:
-        settings = self._settings
+        settings, grouped = self._settings, attempt is not None and bool(attempt.group)
         later = await self._journal.later_main_turns(turn.turn_id, outcome.time) if settings.learning.gamma else 0
-        judged = signals.by_outcome(turn, outcome, gamma=settings.learning.gamma, later=later)
+        judged = signals.by_outcome(turn, outcome, gamma=settings.learning.gamma, later=later, grouped=grouped)
         if judged.score is None or next_state is None:
             return judged
         step = await self._journal.judgement(turn.turn_id)  # from before the outcome came
         if step is not None and (step.signal != "judge" or step.score is None):
             step = None
-        if not settings.judge.step_rewards:
+        weight = settings.judge.step_rewards
+        if step is None and (weight or (attempt is not None and self._attempt_judge is None)):
+            step = await self._asked(judge, turn, next_state, attempt)
+        if not weight:
             return judged if step is None else signals.with_hint_of(judged, step)
-        if step is None:
-            step = await self._asked(judge, turn, next_state)
-        return signals.with_step(judged, step, settings.judge.step_rewards)
+        assert step is not None, "with a weight the step is scored"
+        return (signals.with_votes if grouped else signals.with_step)(judged, step, weight)
 
-    async def _record(self, turn: Turn, judgement: Judgement, lineage: Lineage) -> None:
+    async def _record(
+        self, turn: Turn, judgement: Judgement, lineage: Lineage, attempt: Attempted | None = None
+    ) -> None:
         lag = signals.version_lag(turn, lineage)
         reason = signals.defect(turn, judgement, self._settings, needs_verdict=self._method.needs_verdict)
-        sample = None if reason else signals.sample_of(turn, judgement)
+        sample = None if reason else signals.sample_of(turn, judgement, attempt)
         if sample is not None and self._method.hints == "follow-up":
             said = await self._journal.next_state(turn.turn_id), await self._journal.feedback_for(turn.turn_id)
             sample = msgspec.structs.replace(sample, hint=signals.follow_up(*said))

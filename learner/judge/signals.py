@@ -3,7 +3,7 @@
 The order: explicit feedback with a score; an outcome, unless a person answered the turn; the next state. A comment is
 read like the user's next message. A hint comes from the comment at any score, else from the next state if the score is
 not positive. An outcome may be discounted over earlier turns (`gamma`), and mixed with the judge's score of each step
-(`step_rewards`).
+(`step_rewards`); in a group of attempts the mean of the votes is added to it (`learner.groups`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from openclaw_rl.learner.groups import mean_vote, step_reward
 from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, read_message, strip_stamp
 from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.learner.methods import Method
-from openclaw_rl.shared.journal import Lineage
+from openclaw_rl.shared.journal import Attempted, Lineage
 from openclaw_rl.shared.journal.accounting import STALE
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
@@ -79,13 +80,14 @@ def by_feedback(turn: Turn, feedback: Sequence[Feedback]) -> Judgement | None:
     )
 
 
-def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int = 0) -> Judgement:
-    """The judgement of an environment's outcome; a reward of `None` is no verdict.
+def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int = 0, grouped: bool = False) -> Judgement:
+    """The judgement of an environment's outcome; a reward of `None` is no verdict. It is clamped to [−1, +1], but not
+    in a group, where rewards are only compared with each other.
 
     With `gamma` > 0 a turn with `later` main turns after it gets gamma^later of the reward: the discounted return of an
     episode with a reward at its end only. Without, every turn gets all of it.
     """
-    reward = None if outcome.reward is None else max(-1.0, min(1.0, outcome.reward))
+    reward = outcome.reward if outcome.reward is None or grouped else max(-1.0, min(1.0, outcome.reward))
     reason = outcome.detail or ("the session ended without a verdict" if reward is None else "the session's outcome")
     if reward is not None and gamma > 0 and later:
         reason = f"{reason}; {reward:+g} times gamma^{later} ({later} main turns came later)"
@@ -118,6 +120,46 @@ def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement
         votes=step.votes,
         prompt_version=step.prompt_version or judgement.prompt_version,
         reason=f"{judgement.reason}; {part}",
+    )
+
+
+def with_votes(judgement: Judgement, step: Judgement, weight: float) -> Judgement:
+    """An outcome's judgement in a group, with the judge's votes on this step: R = outcome + weight · mean(valid votes).
+    Without a valid vote the outcome counts alone, and the reason says so.
+    """
+    if judgement.score is None:
+        return judgement
+    vote = mean_vote(step.votes)
+    vote = step.score if vote is None else vote  # a judge of the user's may give a score and no votes
+    part = f"the step was not scored: {step.reason}"
+    if vote is not None:
+        part = f"outcome {judgement.score:+g} plus the mean vote {vote:+.3g} (weight {weight:g}, by {step.judge})"
+    return msgspec.structs.replace(
+        with_hint_of(judgement, step),
+        score=step_reward(judgement.score, vote, weight),
+        votes=step.votes,
+        prompt_version=step.prompt_version or judgement.prompt_version,
+        reason=f"{judgement.reason}; {part}",
+    )
+
+
+def without_hint(judgement: Judgement) -> Judgement:
+    """A judgement whose hint is not used."""
+    return msgspec.structs.replace(judgement, hint=None, selection=NONE)
+
+
+def without_outcome(turn: Turn) -> Judgement:
+    """The judgement of a step of an attempt in a group that ended without an outcome: there is no verdict, so nothing
+    to compare with the others.
+    """
+    return Judgement(
+        turn_id=turn.turn_id,
+        score=None,
+        judge="outcome",
+        prompt_version="outcome",
+        signal="outcome",
+        selection=NONE,
+        reason="its attempt ended without an outcome",
     )
 
 
@@ -223,8 +265,10 @@ def follow_up(next_state: NextState | None, feedback: Sequence[Feedback]) -> str
     return next((strip_stamp(text).strip()[:LONGEST_FOLLOW_UP] for text in reversed(said) if text.strip()), None)
 
 
-def sample_of(turn: Turn, judgement: Judgement) -> Sample:
-    """A turn without a `defect` as a sample; `explicit` unless a judge gave the reward."""
+def sample_of(turn: Turn, judgement: Judgement, attempt: Attempted | None = None) -> Sample:
+    """A turn without a `defect` as a sample; `explicit` unless a judge gave the reward. `attempt` is the one that it is
+    a step of.
+    """
     return Sample(
         sample_id=new_id("sample"),
         turn_id=turn.turn_id,
@@ -240,4 +284,6 @@ def sample_of(turn: Turn, judgement: Judgement) -> Sample:
         reward=judgement.score,
         explicit=judgement.signal in ("feedback", "outcome"),
         hint=judgement.hint,
+        group="" if attempt is None else attempt.group,
+        step_index=None if attempt is None else attempt.step_index,
     )

@@ -55,7 +55,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
         **{name: counts[name] for name in _COUNTS},
         "accounting": await service.accounts.read(),
-        "backlog": {name: counts[name] for name in ("unjudged", "ready", "quarantined")},
+        "backlog": {name: counts[name] for name in ("unjudged", "ready", "groups", "quarantined")},
         "judging": {
             "judge": service.judge,
             **{name: getattr(figures, name) for name in ("judgements", "without_score", "votes", "failed")},

@@ -2,7 +2,7 @@
 
 `Journal` is for threads, `AsyncJournal` for event loops; both offer the operations that `journal` lists. From the file
 up: `sqlite` (connections, transactions), `migrations` (schema), `encoding` (content to bytes), `image_store`; then the
-parts, each a module of functions over a connection: `turns`, `sessions`, `attempts`, `forgetting`, `signals`,
+parts, each a module of functions over a connection: `turns`, `sessions`, `attempts`, `groups`, `forgetting`, `signals`,
 `learning`, `serving`, `audits`, `transfer`, `status`; `writer` commits the writes of event loops in groups.
 """
 

@@ -6,6 +6,8 @@ the conservation law, and a turn in none of them is lost.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +21,9 @@ _WAITING = """
 SELECT versions, sampling, keeps FROM turns JOIN (
   SELECT turn, id AS place, 0 AS queued,
     hint IS NOT NULL OR (explicit AND EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = samples.turn)) AS keeps
-  FROM samples WHERE state = 'ready'
+  FROM samples WHERE state = 'ready' AND NOT EXISTS
+    (SELECT 1 FROM turns AS member JOIN episodes USING (session, episode) WHERE member.id = samples.turn
+     AND task_group != '' AND task_group NOT IN (SELECT value FROM json_each(?)))
   UNION ALL
   SELECT turn, turn, 1, 0 FROM judge_queue WHERE turn NOT IN (SELECT turn FROM samples WHERE state = 'ready')
 ) ON turn = turns.id ORDER BY queued, place
@@ -85,12 +89,13 @@ class _Origin(msgspec.Struct):
 _ORIGIN = msgspec.json.Decoder(_Origin)
 
 
-def backlog(connection: Connection) -> list[tuple[int, ...]]:
+def backlog(connection: Connection, groups: Sequence[str] = ()) -> list[tuple[int, ...]]:
     """The versions of the tokens of each turn that waits for a step or for a judge, in the order of their steps. Those
-    that no number of updates makes too old have none: imported ones, and those with a hint or a person's feedback.
+    that no number of updates makes too old have none: imported ones, and those with a hint or a person's feedback. Of
+    the samples in groups only those of the named ones wait for a step.
     """
     found: list[tuple[int, ...]] = []
-    for spans, sampling, keeps in connection.execute(_WAITING):
+    for spans, sampling, keeps in connection.execute(_WAITING, (json.dumps(list(groups)),)):
         ages: tuple[int, ...] = ()
         with suppress(msgspec.MsgspecError):  # a damaged turn is set aside where it is read
             if not keeps and not _ORIGIN.decode(sampling).imported:

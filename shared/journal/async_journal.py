@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -203,9 +203,9 @@ class AsyncJournal(Operations):
             await self.erased(erasing)
         return emptied
 
-    async def ready_samples(self, limit: int) -> list[Sample]:
+    async def ready_samples(self, limit: int, groups: Sequence[str] | None = None) -> list[Sample]:
         """See `Journal.ready_samples`."""
-        samples, faulty = await self._ready(limit)
+        samples, faulty = await self._ready(limit, groups)
         for row, reason in faulty:
             await self.set_aside_damaged(row, reason)
         return samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from openclaw_rl.shared.journal import (
@@ -13,6 +13,7 @@ from openclaw_rl.shared.journal import (
     audits,
     deaths,
     forgetting,
+    groups,
     integrity,
     learning,
     serving,
@@ -87,6 +88,8 @@ class Operations:
     keep_open = Operation(attempts.keep_open, writes=True, lingers=True)
     group_members = Operation(attempts.group_members)
     attempt_of = Operation(attempts.attempt_of)
+    waiting_groups = Operation(groups.waiting_groups)
+    group_attempts = Operation(groups.group_attempts)
 
     was_sampled = Operation(turns.was_sampled)
     settle = Operation(signals.settle, writes=True, lingers=True)
@@ -215,11 +218,11 @@ class Journal(Operations):
             self.erased(erasing)
         return True
 
-    def ready_samples(self, limit: int) -> list[Sample]:
-        """Samples that no version holds yet, oldest first. A turn that is damaged, or whose images have lost their
-        places, is set aside.
+    def ready_samples(self, limit: int, groups: Sequence[str] | None = None) -> list[Sample]:
+        """Samples that no version holds yet, oldest first; with `groups` only those of these and of no group. A turn
+        that is damaged, or whose images have lost their places, is set aside.
         """
-        samples, faulty = self._ready(limit)
+        samples, faulty = self._ready(limit, groups)
         for row, reason in faulty:
             self.set_aside_damaged(row, reason)
         return samples

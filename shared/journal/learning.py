@@ -8,9 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.accounting import LINE, LIVE_LINE
+from openclaw_rl.shared.journal.attempts import attempt_of
+from openclaw_rl.shared.journal.groups import IN_GROUP, outcome_of
 from openclaw_rl.shared.journal.serving import is_removed, keep_pinned, pinned
 from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
 from openclaw_rl.shared.journal.sqlite import Connection, insert
@@ -39,9 +43,12 @@ SELECT turn_id, prompt_digest, (
   WHERE first.turn_id = turns.parent_turn_id AND complaint.score < 0 AND role = 'user'
     AND complaint.feedback_id IS NULL
     AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = first.id AND later.id > complaint.id)
+), task_group != '', (
+  SELECT body FROM outcomes WHERE outcomes.session = turns.session AND outcomes.episode = turns.episode
+  ORDER BY outcomes.id DESC LIMIT 1
 )
-FROM judgements JOIN turns ON turns.id = turn
-WHERE score >= ?1 AND kind = 'main' AND status = 'complete'
+FROM judgements JOIN turns ON turns.id = turn JOIN episodes USING (session, episode)
+WHERE (score >= ?1 OR task_group != '') AND kind = 'main' AND status = 'complete'
   AND judgements.id > (SELECT coalesce(max(id), 0) FROM judgements) - ?2
   AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = turns.id AND later.id > judgements.id)
 ORDER BY judgements.id DESC
@@ -54,6 +61,13 @@ _OF_LIVE = f"WITH RECURSIVE {LIVE_LINE}"
 _LESSON = """state = 'consumed' AND EXISTS (SELECT 1 FROM version_samples AS held
 WHERE held.sample_id = samples.sample_id AND (held.version IN line OR NOT EXISTS (SELECT 1 FROM line)))"""
 """A sample that the live version has learned from; where none is live yet, that any has."""
+
+_READY_OF_GROUP = """
+SELECT samples.id FROM episodes CROSS JOIN turns ON turns.session = episodes.session
+  AND turns.episode = episodes.episode AND kind = 'main'
+CROSS JOIN samples ON samples.turn = turns.id AND state = 'ready'
+WHERE task_group = ? AND task_group != '' ORDER BY samples.id
+"""
 
 _VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")
 _VERSION = f"SELECT metrics, guard, {', '.join(_VERSION_PLAIN)} FROM versions"
@@ -121,23 +135,50 @@ def last_lesson(connection: Connection, turn_id: str) -> Sample | None:
     return None if row is None else _sample(read_turn(connection, row[0]), row)
 
 
-def ready_samples(connection: Connection, limit: int) -> tuple[list[Sample], list[tuple[int, str]]]:
+def ready_samples(
+    connection: Connection, limit: int, groups: Sequence[str] | None = None
+) -> tuple[list[Sample], list[tuple[int, str]]]:
     """Samples that no version holds yet, oldest first; and what is to be set aside, with the reason: rows of turns that
-    are damaged, or whose images have lost their places.
+    are damaged, or whose images have lost their places. With `groups` only the samples of these and of no group: a
+    group comes in one piece, at the place of its newest sample, and is not cut by the limit; with the limit 0 the
+    oldest group comes alone.
     """
     found: list[Sample] = []
     faulty: list[tuple[int, str]] = []
-    for row in connection.execute(f"{_SAMPLE} WHERE state = 'ready' ORDER BY id LIMIT ?", (limit,)).fetchall():
+    for sample in _ready_rows(connection, limit, groups):
+        row = connection.execute(f"{_SAMPLE} WHERE id = ?", (sample,)).fetchone()
         try:
             turn = read_turn(connection, row[0])
             fault = misplaced(turn)
             if not fault:
-                found.append(_sample(turn, row))
+                found.append(_placed(connection, _sample(turn, row)))
         except DamagedRecord as error:
             fault = str(error)
         if fault:
             faulty.append((row[0], fault))
     return found, faulty
+
+
+def _ready_rows(connection: Connection, limit: int, groups: Sequence[str] | None) -> list[int]:
+    if groups is None:
+        return connection.column("SELECT id FROM samples WHERE state = 'ready' ORDER BY id LIMIT ?", limit)
+    outside = f"SELECT id FROM samples WHERE state = 'ready' AND NOT {IN_GROUP} ORDER BY id LIMIT ?"
+    pieces = [[row] for row in connection.column(outside, limit)]
+    pieces += filter(None, (connection.column(_READY_OF_GROUP, group) for group in groups))
+    rows: list[int] = []
+    for piece in sorted(pieces, key=lambda piece: piece[-1]):
+        if rows and len(rows) >= limit:
+            break
+        rows += piece
+    return rows
+
+
+def _placed(connection: Connection, sample: Sample) -> Sample:
+    """A sample with its place in the attempt that its turn is a step of, if it is one of any."""
+    attempt = attempt_of(connection, sample.turn_id or "")
+    if attempt is None:
+        return sample
+    return msgspec.structs.replace(sample, group=attempt.group, step_index=attempt.step_index)
 
 
 def ready_count(connection: Connection) -> int:
@@ -146,11 +187,12 @@ def ready_count(connection: Connection) -> int:
 
 
 def ready_words(connection: Connection, *, guesses: bool, answered: bool, turn_ids: Sequence[str] = ()) -> int:
-    """The number of waiting samples that have a hint or a reward other than 0, the judge's guesses among them with
-    `guesses`; with `answered` also those whose turn a person answered, and those of `turn_ids`. None of them is read.
+    """The number of waiting samples outside of groups that have a hint or a reward other than 0, the judge's guesses
+    among them with `guesses`; with `answered` also those whose turn a person answered, and those of `turn_ids`. None of
+    them is read.
     """
     count: int = connection.value(
-        "SELECT count(*) FROM samples WHERE state = 'ready' AND (hint IS NOT NULL "
+        f"SELECT count(*) FROM samples WHERE state = 'ready' AND NOT {IN_GROUP} AND (hint IS NOT NULL "
         "OR ((explicit OR ?) AND coalesce(reward, 0) != 0) "
         "OR (? AND EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = samples.turn AND role = 'user')) "
         f"OR turn IN (SELECT id FROM turns WHERE turn_id IN ({','.join('?' * len(turn_ids))})))",
@@ -167,10 +209,14 @@ def ready_signal(connection: Connection) -> bool:
 
 def accepted_attempts(connection: Connection, score: float, limit: int) -> dict[str, list[str]]:
     """For each turn whose sample waits: other main turns whose newest judgement has at least this score, newest first,
-    with the same prompt, or, where a person's next message complained, the ones that answer it. Only the last `limit`
-    judgements are looked at.
+    with the same prompt, or, where a person's next message complained, the ones that answer it. In a group it is the
+    outcome that has to have it, without the votes on the step. Only the last `limit` judgements are looked at.
     """
-    accepted = connection.execute(_ACCEPTED_ATTEMPTS, (score, limit)).fetchall()
+    accepted = [
+        found
+        for *found, grouped, body in connection.execute(_ACCEPTED_ATTEMPTS, (score, limit))
+        if not grouped or (outcome_of(body) or 0.0) >= score
+    ]
     query = "SELECT turn_id, prompt_digest FROM samples JOIN turns ON turns.id = turn WHERE state = 'ready'"
     waiting = connection.execute(query).fetchall() if accepted else []
     attempts = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.shared.journal import audits, signals
+from openclaw_rl.shared.journal import attempts, audits, groups, signals
 from openclaw_rl.shared.journal.encoding import token_ids
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import find_turn, turn_row
@@ -58,6 +58,7 @@ def processes(connection: Connection) -> dict[str, ProcessRow]:
 def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
 
+    `attempt` is the place of a step in an attempt of an environment, with all attempts of its group as `members`.
     `no_ratio` says why terms with an importance ratio cannot take it ("" where they can); `extends_parent` whether
     its prompt begins with the parent's prompt and sampled answer, id for id (`None` without a parent).
     """
@@ -73,6 +74,7 @@ def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
         "next_state": _plain(signals.next_state(connection, turn_id)),
         "feedback": _plain(signals.feedback_for(connection, turn_id)),
         "outcome": _plain(signals.outcome(connection, turn.session_id, turn.episode)),
+        "attempt": _attempt(connection, turn_id),
         "waiting": connection.value("SELECT 1 FROM judge_queue WHERE turn = ?", row) is not None,
         "judgements": _plain(signals.judgements(connection, turn_id)[::-1]),
         "samples": samples,
@@ -86,11 +88,12 @@ def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
 def status(connection: Connection) -> dict[str, Any]:
     """Counts of everything, ready for JSON.
 
-    `classes` also counts what was forgotten or never recorded; `interactions` are main turns that a person
-    answered; `last_change` gives the live version, its time (Unix seconds) and the interactions that it had.
+    `groups` are those of attempts with samples that wait for a step; `classes` also counts what was forgotten or never
+    recorded; `interactions` are main turns that a person answered; `last_change` gives the live version, its time (Unix
+    seconds) and the interactions that it had.
     """
 
-    def groups(query: str) -> dict[str, int]:
+    def by_name(query: str) -> dict[str, int]:
         return {str(name): int(count) for name, count in connection.execute(query)}
 
     def number(query: str, *values: object) -> int:
@@ -104,25 +107,33 @@ def status(connection: Connection) -> dict[str, Any]:
         for name in ("total", kind, state):
             turns[name] += count
     classes = connection.execute("SELECT kind, reason, count FROM traffic ORDER BY count DESC, kind, reason")
-    samples = groups("SELECT state, count(*) FROM samples GROUP BY state")
+    waiting = groups.waiting_groups(connection)
+    samples = by_name("SELECT state, count(*) FROM samples GROUP BY state")
     return {
         "turns": turns,
         "classes": [{"kind": kind, "reason": reason, "count": count} for kind, reason, count in classes],
         "sessions": number("SELECT count(*) FROM sessions"),
         "open_episodes": number("SELECT count(*) FROM episodes WHERE ended IS NULL"),
-        "next_states": groups("SELECT role, count(*) FROM next_states GROUP BY role"),
+        "next_states": by_name("SELECT role, count(*) FROM next_states GROUP BY role"),
         "interactions": number(answered),
         "feedback": number("SELECT count(*) FROM feedback"),
         "judgements": number("SELECT count(*) FROM judgements"),
         "unjudged": number("SELECT count(*) FROM judge_queue"),
         "ready": samples.get("ready", 0),
+        "groups": {"waiting": len(waiting), "ready": sum(group.ready for group in waiting)},
         "consumed": samples.get("consumed", 0),
         "known": samples.get("known", 0),
-        "quarantined": groups("SELECT reason, count(*) FROM quarantines GROUP BY reason"),
-        "versions": groups("SELECT state, count(*) FROM versions GROUP BY state"),
+        "quarantined": by_name("SELECT reason, count(*) FROM quarantines GROUP BY reason"),
+        "versions": by_name("SELECT state, count(*) FROM versions GROUP BY state"),
         "live": live[0] if live else None,
         "last_change": {"version": live[0], "time": live[1], "interactions": since} if live else None,
     }
+
+
+def _attempt(connection: Connection, turn_id: str) -> dict[str, Any] | None:
+    found = attempts.attempt_of(connection, turn_id)
+    members = groups.group_attempts(connection, found.group) if found is not None and found.group else []
+    return None if found is None else {**_plain(found), "members": _plain(members)}
 
 
 def _extends_parent(connection: Connection, turn: Turn) -> bool | None:

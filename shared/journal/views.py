@@ -78,6 +78,39 @@ class Attempted(msgspec.Struct, frozen=True):
     step_index: int
 
 
+class GroupStep(msgspec.Struct, frozen=True):
+    """A complete main turn of an attempt and its reward: the outcome with the votes of its judge; `None` without a
+    verdict, and where a person's feedback stands in its place.
+    """
+
+    turn_id: str
+    reward: float | None
+
+
+class GroupAttempt(msgspec.Struct, frozen=True):
+    """An attempt of a group: its outcome (`None`: no verdict, or none yet) and its steps, by arrival."""
+
+    session_id: str
+    episode: int
+    outcome: float | None
+    steps: Sequence[GroupStep]
+
+
+class WaitingGroup(msgspec.Struct, frozen=True):
+    """A group with samples that wait for a step (`ready`). `attempts` is the wanted number of its members (0: unknown),
+    `outcomes` the number of those with an outcome, `open` of those that have neither ended nor an outcome, `unjudged`
+    of those with turns that wait for a judge; `last_ended` is in Unix seconds.
+    """
+
+    name: str
+    ready: int
+    attempts: int
+    outcomes: int
+    open: int
+    unjudged: int
+    last_ended: float
+
+
 class TurnSummary(msgspec.Struct, frozen=True):
     """One line about a turn. `state`: `""`, `unjudged`, `judged`, `ready`, `known`, `trained` or `quarantined`; lengths
     in tokens.

@@ -14,6 +14,8 @@ from openclaw_rl.shared.settings.method_defaults import METHODS
 from openclaw_rl.shared.settings.model_reference import AUTO
 from openclaw_rl.shared.trainer import Recipe
 
+GroupAdvantage = Literal["normalised", "centred", "none"]
+
 
 class JudgeSettings(Group):
     """The models that score turns and write hints, and how they are asked."""
@@ -50,8 +52,13 @@ class JudgeSettings(Group):
     step_rewards: float = Field(
         0.0,
         ge=0,
-        description="Weight of the judge's score of a turn that the session's outcome (weight 1) scores too; 0: the "
-        "judge does not score such turns",
+        description="Weight of the judge's score of a turn that the session's outcome (weight 1) scores too; in a "
+        "group the weight of the mean vote that is added to the outcome; 0: the judge does not score such turns",
+    )
+    environment_hints: bool = Field(
+        False,
+        description="Let the judge also draw hints from what tools and environments answer in attempts of an "
+        "environment; off leaves these to their rewards",
     )
     custom_reward: Hook = Field("", description="Your own reward model: module:attribute or ./file.py")
 
@@ -84,6 +91,11 @@ class LearningSettings(Recipe):
     )
     baseline: Literal["none", "batch", "running"] = Field(
         "none", description="Value subtracted from rewards: none, the batch's mean, or a running mean"
+    )
+    group_advantage: GroupAdvantage = Field(
+        "normalised",
+        description="Advantage of a step in a group of attempts at one task: normalised subtracts the mean of the same "
+        "step in all attempts and divides by the standard deviation, centred only subtracts, none takes the reward",
     )
     rehearsals: int = Field(16, ge=0, description="Rehearsals per step: fresh answers to earlier prompts (rehearse)")
     anchors: int = Field(8, ge=0, description="Anchors per step: the base's answers to drill prompts (rehearse)")
@@ -134,11 +146,13 @@ class LearningSettings(Recipe):
     )
     seed: int = Field(0, ge=0, description="Seed of LoRA initialisation, rehearsal choice and dropout")
 
+    group_patience: float = Field(300.0, ge=0, exclude=True)
     max_hints: int = Field(6, ge=1, exclude=True)
     revisions: int = Field(0, ge=0, exclude=True)
     demonstrations: int = Field(0, ge=0, exclude=True)
     merge_prefixes: bool = Field(True, exclude=True)
-    """No settings: the distinct remembered hints that the teacher is asked under; the accepted second tries, and the
+    """No settings: the seconds after the last end of an attempt from which a group with fewer outcomes than it wanted
+    waits for no more; the distinct remembered hints that the teacher is asked under; the accepted second tries, and the
     hinted base's own answers to earlier prompts, that a step of `rehearse` teaches as first answers; and whether
     prefixes that turns of a batch share are computed once in training.
     """

@@ -96,9 +96,9 @@ async def test_praise_without_end_is_not_read_again_and_again(worlds: Worlds, mo
     asked: list[int] = []
     read = world.journal.ready_samples
 
-    async def counted(limit: int) -> Any:
+    async def counted(limit: int, groups: Any) -> Any:
         asked.append(limit)
-        return await read(limit)
+        return await read(limit, groups)
 
     world.journal.ready_samples = counted  # type: ignore[method-assign]
     assert not await world.learner.once()
@@ -156,7 +156,7 @@ async def test_tool_results_are_not_read_until_people_have_said_enough(worlds: W
     await tell(world, 1, ["exit code 0"] * 6, role="tool")
     read = world.journal.ready_samples
 
-    async def unread(limit: int) -> Any:
+    async def unread(limit: int, groups: Any) -> Any:
         raise AssertionError("read in vain")
 
     world.journal.ready_samples = unread  # type: ignore[method-assign]
