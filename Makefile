@@ -46,7 +46,7 @@ $(STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	# Install torch first and by exact version: otherwise pip may download gigabytes of CUDA packages.
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,cloud,demo,judge,redact,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[local,cloud,demo,judge,redact,tools,dev]'
 	# Write the bytecode of the imported packages once: compiling torch takes long.
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -c '$(USED)'
 	# The policy that `serve` chooses by default; set-up continues without it.

@@ -66,7 +66,33 @@ class KindEntry(msgspec.Struct, frozen=True):
     factory: str
 
 
-KINDS: dict[str, KindEntry] = {}
+KINDS: dict[str, KindEntry] = {
+    "sums": KindEntry(
+        "sums",
+        "add two numbers, larger than the tiny policy can add, with a tool, and say the result",
+        "openclaw_rl.environments.families.kinds:sums_kind",
+    ),
+    "calls": KindEntry(
+        "calls",
+        "make the one right call among the tools offered, some of them made up for the task",
+        "openclaw_rl.environments.families.kinds:calls_kind",
+    ),
+    "mcp": KindEntry(
+        "mcp:COMMAND or mcp:URL",
+        "tools of an MCP server, one process or session for each attempt; tasks from --tasks",
+        "openclaw_rl.environments.tools.kinds:mcp_kind",
+    ),
+    "mcp-shared": KindEntry(
+        "mcp-shared:COMMAND",
+        "the same with one process for all attempts, for servers without state",
+        "openclaw_rl.environments.tools.kinds:mcp_shared_kind",
+    ),
+    "tools": KindEntry(
+        "tools:FILE.json",
+        "tools that a file describes (tools_config.json); tasks from --tasks",
+        "openclaw_rl.environments.tools.kinds:functions_kind",
+    ),
+}
 OWN = KindEntry("./FILE.py or MODULE:FUNCTION", f"an environment of your own ({PAGE})", "")
 
 NAMES = {"toolcall": "tools", "tool-call": "tools"}

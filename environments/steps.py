@@ -183,17 +183,22 @@ async def _carry_out(
     for call in calls:
         name, arguments, problem = read_call(call, names)
         if done:
-            seen = Observation(text="not carried out: the task had ended", error=True)
+            seen = Observation(text="not carried out: the task had ended")
         elif problem:
             seen = Observation(text=problem, error=True)
         else:
             seen = _checked(await environment.call(name, arguments), environment, "call")
         done = done or seen.done
         images += seen.images
-        dialogue.result(str(call.get("id", "")), seen.text)
+        dialogue.result(str(call.get("id", "")), result_text(seen))
     if images:  # a tool's message holds text only, in OpenAI's schema
         dialogue.messages.append(_user("", images))
     return done
+
+
+def result_text(seen: Observation) -> str:
+    """The result as the agent and the judge read it: OpenAI's schema has no mark for an error, so the text has it."""
+    return f"Error: {seen.text}" if seen.error and not seen.text.lower().startswith("error") else seen.text
 
 
 def read_call(call: Mapping[str, Any], names: Sequence[str]) -> tuple[str, dict[str, Any], str]:

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,31 +11,8 @@ from random import Random
 from typing import Any
 
 from openclaw_rl.evaluation.problems import DATASET, Problem, Split
+from openclaw_rl.shared.datasets import gsm8k_result, json_rows
 from openclaw_rl.shared.errors import ConfigError
-
-_RESULT = re.compile(r"####\s*(-?[\d,]*\.?\d+)\s*$")
-
-
-def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """The rows of a JSONL file, or of one JSON list, each with its place: file and line (or entry).
-
-    Raises `ConfigError` for a file that cannot be read, and with its place for a row that is no JSON.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    place = str(path)
-    try:
-        if text.lstrip().startswith("["):
-            yield from ((f"{path}, entry {number}", row) for number, row in enumerate(json.loads(text), 1))
-            return
-        for number, line in enumerate(text.splitlines(), 1):
-            place = f"{path}:{number}"
-            if line.strip():
-                yield place, json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from error
 
 
 def load(path: Path) -> list[Problem]:
@@ -54,12 +29,12 @@ def load(path: Path) -> list[Problem]:
 def _problem(row: Any, where: str) -> Problem:
     if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in ("question", "answer")):
         raise ConfigError(f"{where}: a problem has the texts `question` and `answer`")
-    found = _RESULT.search(row["answer"].strip())
-    if found is None:
+    answer = gsm8k_result(row["answer"])
+    if answer is None:
         raise ConfigError(f"{where}: the answer does not end in `#### NUMBER`")
     if not row["question"].strip():
         raise ConfigError(f"{where}: the question is empty")
-    return Problem(text=row["question"].strip(), answer=float(found[1].replace(",", "")), mentions=(), kind=DATASET)
+    return Problem(text=row["question"].strip(), answer=answer, mentions=(), kind=DATASET)
 
 
 def split_of(problem: Problem) -> Split:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from openclaw_rl.evaluation.dataset import json_rows
+from openclaw_rl.shared.datasets import json_rows
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.records import NextState, Sampling, Timings, Turn
 

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.evaluation import sandbox
-from openclaw_rl.evaluation.dataset import json_rows
 from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
 from openclaw_rl.shared.chat_client import ChatClient, ChatReply
+from openclaw_rl.shared.datasets import json_rows
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gather import gather
 

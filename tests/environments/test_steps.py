@@ -116,7 +116,7 @@ async def test_a_call_that_cannot_be_read_is_answered_and_does_not_reach_the_env
     made, used, service = await attempt(answer("", (name, arguments)), answer("5"))
     assert [event[0] for event in used.events] == ["reset", "evaluate", "c"]
     assert roles(service) == ["user", "assistant", "tool"]
-    assert service.requests[-1][1]["messages"][-1]["content"].startswith(said)
+    assert service.requests[-1][1]["messages"][-1]["content"].startswith(f"Error: {said}")
     assert made.reward == 1.0
 
 

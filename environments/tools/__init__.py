@@ -1,0 +1,1 @@
+"""Tool calls: tasks whose tools are those of an MCP server, or functions and commands that a file describes."""
