@@ -55,6 +55,10 @@ def _one(row: dict[str, Any]) -> None:
     out.print(f"{row['session_id']}: {row['main']} main and {row['side']} side turns, {row['settled']} settled, "
               f"{row['trained']} trained; last seen {ago(row['last_seen'])}")  # fmt: skip
     for episode in row["episodes"]:
+        if episode["environment"]:
+            task = f" at {episode['task']}" if episode["task"] else ""
+            group = f" of the group {episode['group']}" if episode["group"] else ""
+            out.print(f"episode {episode['episode']} is an attempt{task}{group}")
         if episode["ended"] is not None:
             out.print(f"episode {episode['episode']} ended {ago(episode['ended'])}: {episode['reason']}")
     turns = row.get("turns", ())

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openclaw_rl.proxy.conversation.recorder import EXTENSION
-from openclaw_rl.proxy.conversation.session_id import check_session_id
+from openclaw_rl.proxy.conversation.session_id import check_session_id, fault
 from openclaw_rl.proxy.dialects.headers import ANSWER_PREFIX
 from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http import limits
@@ -64,7 +64,7 @@ class _OutcomeBody(_Action):
     episode: Annotated[int, Meta(ge=0, le=_LARGEST_COUNT)] | None = None
     reward: Annotated[float, Meta(ge=-_LARGEST_NUMBER, le=_LARGEST_NUMBER)] | None = None
     pending: bool = False
-    detail: str = ""
+    detail: str | dict[str, Any] = ""
     next_state: str = ""
     done: bool = False
 
@@ -74,7 +74,7 @@ class _StartBody(msgspec.Struct):
 
     session_id: Any = None
     task: Annotated[str, Meta(max_length=_LONGEST_TASK)] = ""
-    group: Any = None
+    group: str | None = None
     attempts: Annotated[int, Meta(ge=0, le=_LARGEST_COUNT)] = 0
     train: bool = True
 
@@ -140,11 +140,12 @@ async def outcome(request: Request) -> Response:
     if "reward" not in body:
         raise BadRequest("reward is missing: a number, or null for no verdict.", param="reward")
     episode = await _judged_episode(service, session_id, fields.episode)
+    detail = fields.detail if isinstance(fields.detail, str) else msgspec.json.encode(fields.detail).decode()
     given = Outcome(
         session_id=session_id,
         episode=episode,
         reward=fields.reward,
-        detail=clean_text(fields.detail),
+        detail=clean_text(detail),
         next_state=clean_text(fields.next_state).strip() or None,
         done=fields.done,
     )
@@ -189,7 +190,7 @@ async def session_start(request: Request) -> Response:
     if train:
         said["task"] = clean_text(fields.task)
     if train and fields.group is not None:
-        group = owned(check_session_id(fields.group, "group", caller.owner), caller.owner)
+        group = owned(_group(fields.group, caller.owner), caller.owner)
         said |= {"group": group, "attempts": fields.attempts}
         if any(member != (said["task"], fields.attempts) for member in await service.journal.group_members(group)):
             raise Conflict(
@@ -208,6 +209,15 @@ async def session_start(request: Request) -> Response:
     admission: Admission = request.app.state.admission
     answer = {"session_id": session_id, "episode": attempt.episode, "api_key": admission.episode_key(caller, attempt)}
     return await _respond(service, "session-start", answer)
+
+
+def _group(name: str, owner: str) -> str:
+    """The name of a group that a caller of this owner sent. Raises `BadRequest`."""
+    name = name.strip()
+    wrong = fault(name, owner) if name else "must not be empty"
+    if wrong:
+        raise BadRequest(f"group {wrong}.", param="group", code="invalid_value")
+    return name
 
 
 async def session_done(request: Request) -> Response:

@@ -31,6 +31,13 @@ WHERE session_id = ? AND ended IS NULL AND environment
 """
 
 
+_UNUSED = """
+SELECT 1 FROM sessions JOIN episodes ON episodes.session = sessions.id
+WHERE session_id = ? AND ended IS NULL AND environment AND task = ? AND task_group = ? AND attempts = ? AND train = ?
+  AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.session = sessions.id AND turns.episode = episodes.episode)
+"""
+
+
 def begin_attempt(
     connection: Connection,
     session_id: str,
@@ -43,9 +50,12 @@ def begin_attempt(
 ) -> OpenAttempt | None:
     """Open an episode for an attempt; `None` while the session has an open one. `group` must be unique among all
     owners, `attempts` is the wanted number of its members (0: unknown). Without `train` nothing of it is to be kept.
+
+    The same attempt again, before it has a turn, is the one that is open: its caller may not have had the answer.
     """
     if open_episode_of(connection, session_id)[1] is not None:
-        return None
+        begun = connection.value(_UNUSED, session_id, task, group, attempts, train)
+        return None if begun is None else open_attempt(connection, session_id)
     time = now()
     session = see_session(connection, session_id, policy, SOURCE, time)
     episode = next_episode(connection, session)

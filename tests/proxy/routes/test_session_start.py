@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def test_an_agent_works_in_its_episode_until_the_outcome_closes_it(service: Prox
         second = one.ask(answer, {"role": "user", "content": "/good"}, metadata={"session_id": "its-own"})
         turns = [response.headers["x-openclaw-rl-turn"] for response in (first, second)]
         assert {response.headers["x-openclaw-rl-session"] for response in (first, second)} == {"attempt-whole"}
-        closing_words = {"reward": 3.5, "detail": "by hand", "next_state": "1 of 1 tests passed", "done": True}
+        closing_words = {"reward": 3.5, "detail": {"tests": 1}, "next_state": "1 of 1 tests passed", "done": True}
         given = one.outcome(**closing_words)
         assert given.json() == {"session_id": "attempt-whole", "episode": 0, "reward": 3.5}
         refused = one.ask()
@@ -86,7 +86,7 @@ def test_an_agent_works_in_its_episode_until_the_outcome_closes_it(service: Prox
         ("diff/1", "run/diff/1", 2, 1),
     ]
     kept = journal.outcome("attempt-whole", 0)
-    assert kept is not None and kept.reward == 3.5
+    assert kept is not None and (kept.reward, kept.detail) == (3.5, '{"tests":1}')
 
 
 def test_the_key_of_an_episode_is_refused_elsewhere(service: Proxy, runner: httpx.Client) -> None:
@@ -171,9 +171,14 @@ def test_the_service_key_in_an_attempt_is_bound_by_its_rules(service: Proxy, run
 
 
 def test_one_of_several_beginnings_of_a_session_at_once_is_granted(service: Proxy, runner: httpx.Client) -> None:
+    def start(task: str) -> httpx.Response:
+        return runner.post("/rl/session-start", json={"session_id": "attempt-raced", "task": task})
+
     with ThreadPoolExecutor(6) as pool:
-        starts = pool.map(lambda _: runner.post("/rl/session-start", json={"session_id": "attempt-raced"}), range(6))
-        assert sorted(start.status_code for start in starts) == [200, *[409] * 5]
+        starts = list(pool.map(start, "abcdef"))
+    assert sorted(one.status_code for one in starts) == [200, *[409] * 5]
+    granted, task = next((one, task) for one, task in zip(starts, "abcdef", strict=True) if one.status_code == 200)
+    assert start(task).json() == granted.json(), "its answer may have been lost"
     assert runner.post("/rl/session-done", json={"session_id": "attempt-raced"}).json()["ended"] is True
     assert begin(service, runner, session_id="attempt-raced").episode == 1
     service.chat(TASK, headers={"x-session-id": "a-conversation"})
@@ -218,6 +223,34 @@ def test_an_outcome_names_its_episode_where_there_are_several(service: Proxy, ru
     assert (unknown.status_code, unknown.json()["error"]["param"]) == (404, "episode")
 
 
+@pytest.mark.slow
+def test_an_attempt_survives_the_death_of_the_proxy(start_proxy: Callable[..., Proxy]) -> None:
+    first = start_proxy()
+    with first.client() as runner:
+        one = begin(first, runner, session_id="attempt-survivor", task="diff/9")
+        asked = one.ask()
+    answer = {"role": "assistant", "content": asked.json()["choices"][0]["message"]["content"]}
+    one.agent.close()
+    first.process.kill()
+    first.process.wait()
+    second = start_proxy(data=first.data)
+    observation = {"role": "user", "content": "No, it has to be in the imperative."}
+    with second.client() as runner, second.client(authorization=f"Bearer {one.key}") as agent:
+        one = Begun(runner, agent, one.session_id, one.episode, one.key)
+        turns = [asked.headers["x-openclaw-rl-turn"], one.ask(answer, observation).headers["x-openclaw-rl-turn"]]
+        closing_words = {"reward": 1, "next_state": "merged", "done": True}
+        with ThreadPoolExecutor(4) as pool:
+            given = list(pool.map(lambda _: one.outcome(**closing_words).status_code, range(4)))
+        assert (given, one.ask().status_code) == ([200] * 4, 401)
+    journal = second.journal()
+    steps = [journal.attempt_of(turn) for turn in turns]
+    assert [step.step_index for step in steps if step is not None] == [0, 1]
+    states = [journal.next_state(turn) for turn in turns]
+    assert [state.text for state in states if state is not None] == [observation["content"], "merged"]
+    assert sorted(turn.turn_id for turn in journal.unjudged(9)) == sorted(turns)
+    assert journal.contradictions() == []
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -227,6 +260,7 @@ def test_an_outcome_names_its_episode_where_there_are_several(service: Proxy, ru
         ({"task": 5}, "task"),
         ({"group": "one@@bob"}, "group"),
         ({"group": 5}, "group"),
+        ({"group": " "}, "group"),
         ({"attempts": 3}, "attempts"),
         ({"group": "g", "attempts": -1}, "attempts"),
         ({"train": "no"}, "train"),

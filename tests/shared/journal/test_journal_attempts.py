@@ -67,9 +67,11 @@ def test_a_conversation_is_no_attempt(journal: Journal) -> None:
 
 
 def test_a_session_has_one_open_episode_and_each_attempt_its_own_steps(journal: Journal) -> None:
-    assert journal.begin_attempt("attempt", "policy") is not None
+    first = journal.begin_attempt("attempt", "policy", task="one")
     assert journal.begin_attempt("attempt", "policy", task="another") is None
+    assert first is not None and journal.begin_attempt("attempt", "policy", task="one") == first, "a lost answer"
     step(journal, 1.0)
+    assert journal.begin_attempt("attempt", "policy", task="one") is None, "it is in use"
     journal.end_episode("attempt", "done")
     assert journal.open_attempt("attempt") is None
     again = journal.begin_attempt("attempt", "policy", task="another")
