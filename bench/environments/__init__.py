@@ -1,1 +1,1 @@
-"""Let the embedded policy work on tasks that have a verdict, and compare what it learns with a control and a placebo."""
+"""Let the embedded policy learn from tasks that have a verdict, next to a control and a placebo."""

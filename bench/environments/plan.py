@@ -26,7 +26,7 @@ SHUFFLED = ("placebo",)
 
 
 def base_settings(seed: int) -> dict[str, Any]:
-    """The settings of an own service of `env train`, and the guard's and the audit's defaults, which the lab changes."""
+    """The settings of a service of `env train`, with the defaults of the guard and the audit, which the lab changes."""
     guard = GuardSettings()
     own = {"model": MODEL, "guard_max_kl": guard.max_kl, "audit_fraction": guard.audit_fraction}
     return {**own, **training_settings(MODEL, group=GROUP, seed=seed)}

@@ -44,14 +44,13 @@ async def run(cell: EnvironmentCell) -> EnvironmentResult:
         ChatClient(service.url, service.key, timeout=600.0) as client,
         _kind(cell) as kind,
     ):
-        with tempfile.TemporaryDirectory(prefix="openclaw-rl-attempts-") as folder:
-            with AttemptLog(Path(folder) / "attempts.jsonl", f"{cell.environment}-{cell.seed}", {}) as log:
-                work = _Work(cell, service, client, kind, log)
-                before = await work.point("before")
-                start = time.perf_counter()
-                lines, done = await work.train() if service.settings.learning.train else ([], True)
-                seconds = time.perf_counter() - start
-                after = await work.point("after")
+        with tempfile.TemporaryDirectory() as folder, AttemptLog(Path(folder) / "attempts.jsonl", "bench", {}) as log:
+            work = _Work(cell, service, client, kind, log)
+            before = await work.point("before")
+            start = time.perf_counter()
+            lines, done = await work.train() if service.settings.learning.train else ([], True)
+            seconds = time.perf_counter() - start
+            after = await work.point("after")
         status = await client.get("/rl/status")
         versions = [version for version in (await client.get("/rl/versions"))["versions"] if version["number"]]
     code_digest.digest.cache_clear()

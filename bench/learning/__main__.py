@@ -30,8 +30,8 @@ import msgspec
 
 from bench import program
 from bench.cells import code_digest
-from bench.learning import costs, goals, plan, rates, report
 from bench.cells.cache import Cache, run_all
+from bench.learning import costs, goals, plan, rates, report
 from bench.learning.cell import TOGETHER, Cell, Result
 from bench.learning.run import run
 from openclaw_rl.evaluation import provenance

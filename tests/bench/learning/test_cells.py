@@ -16,8 +16,8 @@ import pytest
 
 from bench.cells import cache as cells_cache
 from bench.cells import code_digest
-from bench.learning import judges
 from bench.cells.cache import Cache, run_all
+from bench.learning import judges
 from bench.learning.cell import RUNS, Cell, Result
 from bench.learning.talk import Contrary, Lane, Preceded
 from openclaw_rl.evaluation.personas import create, take
