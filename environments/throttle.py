@@ -12,6 +12,8 @@ from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import OpenClawRLError
 
 POLL_SECONDS = 0.5
+IDLE_SECONDS = 4.0
+"""A learner that waits longer than this has seen everything: its status is at most two seconds old."""
 PATIENCE_SECONDS = 900.0
 
 
@@ -90,6 +92,23 @@ class Throttle:
                     "openclaw-rl status says more"
                 )
             await asyncio.sleep(POLL_SECONDS)
+
+    async def learned(self, patience: float) -> bool:
+        """Wait until the learner has made all it can of the attempts; False if it has not within `patience` seconds."""
+        seen: object = None
+        since = deadline = time.monotonic()
+        deadline += patience
+        while (current := time.monotonic()) < deadline:
+            status = await self._client.get("/rl/status")
+            learner = _learner(status)
+            state = (status["version"]["live"], status["backlog"]["ready"], status["backlog"]["unjudged"], learner)
+            if state != seen:
+                seen, since = state, current
+            idle = status["backlog"]["unjudged"] == 0 and learner.startswith("waiting")
+            if idle and current - since >= IDLE_SECONDS:
+                return True
+            await asyncio.sleep(POLL_SECONDS)
+        return False
 
     def fits(self, waiting: int) -> bool:
         """True if another group may begin while so many turns wait at the service."""

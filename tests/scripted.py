@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,3 +69,25 @@ async def scripted(respond: Responder) -> AsyncIterator[Scripted]:
     state.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         yield state
+
+
+@contextmanager
+def serving(respond: Responder) -> Iterator[Scripted]:
+    """Serve in a thread, for a command that runs an event loop of its own."""
+    ready, ended = threading.Event(), threading.Event()
+    found: list[Scripted] = []
+
+    async def serve() -> None:
+        async with scripted(respond) as state:
+            found.append(state)
+            ready.set()
+            await asyncio.to_thread(ended.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    ready.wait()
+    try:
+        yield found[0]
+    finally:
+        ended.set()
+        thread.join()

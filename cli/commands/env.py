@@ -28,7 +28,6 @@ from openclaw_rl.environments.attempt_log import AttemptLog, EndedLine
 from openclaw_rl.environments.pass_rate import PassRate, pass_rate
 from openclaw_rl.environments.runner import AttemptRunner, RunPlan
 from openclaw_rl.environments.throttle import Throttle
-from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.service import RunningService, default_policy, own_service
 from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
@@ -294,7 +293,7 @@ async def _train(options: EnvOptions, say: Callable[[str], None]) -> dict[str, A
                 result["before"] = await run.attempt("before", held_out, group=1, train=False)
             throttle = Throttle(run.client, run.log, group=options.members, say=say, **status["learning"])
             result["train"] = await run.attempt("train", tasks, group=options.members, train=True, throttle=throttle)
-            if not await settled(run.client, batch=status["learning"]["turns_a_step"], patience=LEARNER_PATIENCE):
+            if not await throttle.learned(LEARNER_PATIENCE):
                 say("the learner is not done; the last attempts may not count yet")
             result["version"] = (await run.client.get("/rl/status"))["version"]["live"]
             if held_out:

@@ -1,11 +1,9 @@
-"""`openclaw-rl env train` with a service of its own, killed in the middle and resumed."""
+"""A runner against a real proxy, killed in the middle and started again."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,59 +11,48 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.process import alive
+from tests.processes import ROOT, Proxy
 
-ROOT = Path(__file__).resolve().parents[2]
-GROUP, ATTEMPTS, HELD_OUT = 4, 8, 2
+GROUP, ATTEMPTS = 4, 8
 
 
-def train(folder: Path, *flags: str) -> list[str]:
-    sizes = ("--group", str(GROUP), "--episodes", str(ATTEMPTS), "--held-out", str(HELD_OUT), "--concurrency", "2")
-    program = (sys.executable, "-m", "openclaw_rl.cli.main", "env", "train", str(Path(__file__).with_name("parity.py")))
-    return [*program, *sizes, "--out", str(folder), "--json", *flags]
+async def start(service: Proxy, folder: Path) -> asyncio.subprocess.Process:
+    program = (sys.executable, "-m", "tests.environments.runner_child")
+    work = (service.url, service.key, str(folder), str(GROUP), str(ATTEMPTS))
+    return await asyncio.create_subprocess_exec(*program, *work, cwd=ROOT)
 
 
-def ended(folder: Path) -> list[dict[str, Any]]:
+def lines(folder: Path, event: str) -> list[dict[str, Any]]:
     try:
-        lines = (folder / "attempts.jsonl").read_text().splitlines(keepends=True)
+        text = (folder / "attempts.jsonl").read_text()
     except FileNotFoundError:
         return []
-    found = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [line for line in found if line["event"] == "ended"]
+    found = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+    return [line for line in found if line["event"] == event]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
-async def test_a_run_that_is_killed_is_resumed_and_every_outcome_counts_once(tmp_path: Path) -> None:
-    variables = os.environ | {"OPENCLAW_RL_BATCH_SIZE": "4", "OPENCLAW_RL_GUARD": "false"}
-    first = await asyncio.create_subprocess_exec(*train(tmp_path), cwd=ROOT, env=variables)
-    while len(ended(tmp_path)) < HELD_OUT + GROUP + 1:
+async def test_a_runner_that_is_killed_continues_and_every_outcome_counts_once(service: Proxy, tmp_path: Path) -> None:
+    first = await start(service, tmp_path)
+    while len(lines(tmp_path, "ended")) < 3:
         assert first.returncode is None
-        await asyncio.sleep(0.1)
-    service = json.loads((tmp_path / "service" / "run" / "proxy.json").read_text())
-    first.send_signal(signal.SIGKILL)
+        await asyncio.sleep(0.02)
+    first.kill()
     await first.wait()
-    assert len(ended(tmp_path)) < HELD_OUT + ATTEMPTS
-    while alive(int(service["pid"])):
-        await asyncio.sleep(0.1)
+    assert len(lines(tmp_path, "ended")) < ATTEMPTS
 
-    second = await asyncio.create_subprocess_exec(
-        *train(tmp_path, "--resume"), cwd=ROOT, env=variables, stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await second.communicate()
-    assert second.returncode == 0
-    result = json.loads(printed)
-    assert (result["train"]["attempts"], result["before"]["attempts"], result["after"]["attempts"]) == (8, 2, 2)
-    assert result["train"]["no_verdict"] == {}
-
-    last = [line for line in ended(tmp_path) if line["last"]]
+    second = await start(service, tmp_path)
+    assert await second.wait() == 0
+    last = [line for line in lines(tmp_path, "ended") if line["last"]]
     members = Counter((line["member"]["group"], line["member"]["number"]) for line in last)
-    assert set(members.values()) == {1} and len(members) == 2 * HELD_OUT + ATTEMPTS
-    journal = Journal(tmp_path / "service" / "journal.db")
-    outcomes = {line["session"]: journal.outcome(line["session"]) for line in last if "train." in line["session"]}
-    assert len(outcomes) == ATTEMPTS
-    for line in last:
-        if outcome := outcomes.get(line["session"]):
-            assert (outcome.reward, outcome.done) == (line["reward"], True)
-    assert result["version"] >= 1
+    assert set(members.values()) == {1} and len(members) == ATTEMPTS
+
+    journal = service.journal()
+    kept = {line["session"]: line["reward"] for line in last}
+    for begun in lines(tmp_path, "begun"):
+        outcome, row = journal.outcome(begun["session"]), journal.session(begun["session"])
+        assert outcome is not None and outcome.done and outcome.reward == kept.get(begun["session"])
+        assert row is not None and [episode.ended is not None for episode in row.episodes] == [True]
+    with service.client() as client:
+        summary = client.get(f"/rl/sessions/{last[0]['session']}").json()
+    assert [turn["kind"] for turn in summary["turns"]] == ["main"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,15 @@ from typer.testing import CliRunner
 from openclaw_rl.cli.commands import env as command
 from openclaw_rl.cli.commands.env import EnvOptions, check, own_settings
 from openclaw_rl.cli.main import app
+from openclaw_rl.environments import throttle
 from openclaw_rl.environments.kinds import KINDS
 from openclaw_rl.shared.errors import ConfigError
+from tests.environments import parity
+from tests.environments.test_runner import Service
+from tests.environments.test_throttle import status
+from tests.scripted import completion, plain, serving
+
+PARITY = str(parity.__file__)
 
 
 def test_the_list_names_every_kind_and_your_own() -> None:
@@ -78,7 +86,7 @@ def test_the_guides_names_are_understood(monkeypatch: pytest.MonkeyPatch) -> Non
     assert seen[-1].max_steps == 30
 
 
-def test_a_run_that_cannot_be_starts_no_service(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_starts_no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "own_service", None)
     folder = tmp_path / "run"
     folder.mkdir()
@@ -86,3 +94,66 @@ def test_a_run_that_cannot_be_starts_no_service(tmp_path: Any, monkeypatch: pyte
     shop = "examples/environments/shop.py"
     ended = CliRunner().invoke(app, ["env", "run", shop, "--out", str(folder), "--episodes", "2"])
     assert isinstance(ended.exception, ConfigError) and "add --resume" in str(ended.exception)
+
+
+class Policy(Service):
+    """A stand-in for a whole service, whose policy answers with the number of answers so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = 0
+        self.training = "running"
+
+    def __call__(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> bytes:
+        if path == "/v1/models":
+            return plain({"data": [{"id": "policy"}, {"id": "policy@0"}]})
+        if path.startswith("/rl/status"):
+            said = {**status(0, training=self.training), "version": {"live": self.answers // 8}}
+            return plain(said | {"learning": {"turns_a_step": 8, "max_version_lag": 8}})
+        if path == "/v1/chat/completions":
+            self.answers += 1
+            return plain(completion("1" * self.answers))
+        return super().__call__(path, body, headers)
+
+
+def test_training_stands_between_two_measures_against_a_scripted_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(throttle, "IDLE_SECONDS", 0.0)
+    policy = Policy()
+    with serving(policy) as service:
+        chosen = {"action": "train", "environment": PARITY, "url": service.url, "key": "KEY", "out": tmp_path}
+        sizes = {"group": 4, "episodes": 8, "held_out": 2, "concurrency": 1}
+        command.env(**chosen, **sizes, as_json=True)
+        result = json.loads(capsys.readouterr().out)
+        assert [result[name]["attempts"] for name in ("before", "train", "after")] == [2, 8, 2]
+        assert (result["train"]["rate"], result["version"], result["group"]) == (0.5, 1, 4)
+        started = list(policy.started.values())
+        assert [body["train"] for body in started] == [False] * 2 + [True] * 8 + [False] * 2
+        assert [body["task"] for body in started[:2]] == [body["task"] for body in started[-2:]]
+        command.env(**chosen, **sizes, resume=True)
+        shown = capsys.readouterr().out
+        assert len(policy.started) == 12 and "held-out, after" in shown and "version 1 is live" in shown
+        policy.training = "paused"
+        with pytest.raises(ConfigError, match=r"training is paused at .*openclaw-rl resume"):
+            command.env(**chosen | {"out": tmp_path / "other"}, **sizes)
+
+
+def test_a_measure_trains_nothing_against_a_scripted_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = Policy()
+    with serving(policy) as service:
+        command.env(action="run", environment=PARITY, url=service.url, key="KEY", out=tmp_path, episodes=4)
+    assert [body["train"] for body in policy.started.values()] == [False] * 4
+    assert "0.50" in capsys.readouterr().out
+
+
+def test_a_mistake_in_an_environment_ends_the_run_with_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(Path(PARITY).read_text().replace("return Verdict(", "return dict("))
+    with serving(Policy()) as service, pytest.raises(ConfigError, match=r"evaluate\(\) of Parity returned dict"):
+        command.env(action="run", environment=str(wrong), url=service.url, key="KEY", out=tmp_path / "run")
+    assert f"{tmp_path}/run/attempts.jsonl; the same command with --resume continues" in capsys.readouterr().err

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,7 @@ from openclaw_rl.cli.main import app
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY
 from tests.evaluation.pupil import Pupil
-from tests.scripted import Scripted, plain, scripted
+from tests.scripted import plain, serving
 
 MODELS = {"data": [{"id": "policy"}, {"id": "policy@0"}, {"id": "policy@1"}]}
 OWN = {"id": "double", "prompt": "Write double(n).", "tests": ["assert double(2) == 4"]}
@@ -41,34 +37,12 @@ class Versions(Pupil):
         return super().__call__(path, body, headers)
 
 
-@contextmanager
-def _serving() -> Iterator[Scripted]:
-    """A scripted service in a thread: the command runs an event loop of its own."""
-    ready, ended = threading.Event(), threading.Event()
-    found: list[Scripted] = []
-
-    async def serve() -> None:
-        async with scripted(Versions()) as state:
-            found.append(state)
-            ready.set()
-            await asyncio.to_thread(ended.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    ready.wait()
-    try:
-        yield found[0]
-    finally:
-        ended.set()
-        thread.join()
-
-
 def test_versions_stand_side_by_side_against_a_scripted_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = tmp_path / "mine.jsonl"
     own.write_text(json.dumps(OWN))
-    with _serving() as service:
+    with serving(Versions()) as service:
         evaluate_policy(
             url=service.url,
             key="KEY",
@@ -94,7 +68,7 @@ def test_versions_stand_side_by_side_against_a_scripted_service(
 
 
 def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.CaptureFixture[str]) -> None:
-    with _serving() as service:
+    with serving(Versions()) as service:
         evaluate_policy(url=service.url, key="KEY", seeds=1, problems=2, persona="student,ta", sessions=2)
     output = capsys.readouterr()
     assert "student: style" in output.out
@@ -104,14 +78,14 @@ def test_without_json_it_is_a_table_against_a_scripted_service(capsys: pytest.Ca
 
 
 def test_a_version_that_is_not_there_ends_it_before_anything_is_asked() -> None:
-    with _serving() as service:
+    with serving(Versions()) as service:
         with pytest.raises(Exception, match="no such model"):
             evaluate_policy(url=service.url, key="KEY", versions="0,7")
         assert not any(path == "/v1/chat/completions" for path, _, _ in service.requests)
 
 
 def test_a_version_of_another_name_is_refused_since_it_would_be_the_live_one() -> None:
-    with _serving() as service:
+    with serving(Versions()) as service:
         with pytest.raises(ConfigError, match="other@1 is no version, since other is not the policy's own name"):
             evaluate_policy(url=service.url, key="KEY", model_name="other", versions="1")
         assert not any(path == "/v1/chat/completions" for path, _, _ in service.requests)
