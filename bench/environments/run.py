@@ -20,7 +20,6 @@ from openclaw_rl.environments.attempt_log import AttemptLog, EndedLine
 from openclaw_rl.environments.pass_rate import PASSED
 from openclaw_rl.environments.runner import AttemptRunner, RunPlan
 from openclaw_rl.environments.throttle import Throttle
-from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.evaluation.provenance import commit
@@ -32,7 +31,7 @@ CONCURRENCY = 32
 OTHER_PHRASES = 1_000_003
 PARTS = 8
 PATIENCE = 600.0
-SHOWN = ("group/complete", "group/constant", "group/reward", "kl/parent", "gradient/norm", "seconds")
+SHOWN = ("group/complete", "group/constant", "group/reward", "mix/turns", "lag/mean", "kl/parent", "gradient/norm")
 """Metrics of each step that are kept."""
 
 
@@ -148,8 +147,7 @@ class _Work:
         plan = RunPlan(group=cell.group, concurrency=cell.concurrency)
         harness = self._shuffled() if cell.shuffled else self._harness
         await AttemptRunner(self._client, harness, self._log, plan, admit=throttle.admit, ended=ended).run(tasks)
-        done = await settled(self._client, batch=learning.turns_a_step, patience=PATIENCE)
-        return lines, done
+        return lines, await throttle.learned(PATIENCE)
 
     def _shuffled(self) -> Harness:
         return ShuffledOutcomes(self._harness, group=self._cell.group, seed=self._cell.seed)

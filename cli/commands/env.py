@@ -35,8 +35,10 @@ from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
 
 GROUP = 8
-TASKS_A_STEP = 16
-"""`batch_size` of an own service is this times the group: with two turns an attempt, eight groups a step."""
+TURNS_A_STEP = 8
+"""`batch_size` of an own service is this times the group. It counts the turns that teach, and in about half of the turns
+all attempts of a group do alike: with two turns an attempt that makes eight groups a step.
+"""
 LEARNING: Mapping[str, Any] = {"method": "binary", "kl_base": 0.01, "temperature": 1.0, "train": True}
 """Settings of an own service that trains, where the user has not set them."""
 LEARNER_PATIENCE = 600.0
@@ -181,7 +183,7 @@ def training_settings(model: str, *, group: int, seed: int) -> dict[str, Any]:
     named = find_named(model)
     rate = named.reward_learning_rate if named is not None else 0.0
     own = {"learning_rate": rate} if rate else {}
-    return {**LEARNING, "batch_size": TASKS_A_STEP * group, "seed": seed, **own}
+    return {**LEARNING, "batch_size": TURNS_A_STEP * group, "seed": seed, **own}
 
 
 @asynccontextmanager

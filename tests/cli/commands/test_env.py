@@ -59,7 +59,7 @@ def test_attempts_and_groups_by_default(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_own_service_learns_from_rewards_as_the_tiny_policy_can(monkeypatch: pytest.MonkeyPatch) -> None:
     options = EnvOptions(action="train", environment="sums", seed=3)
     found = own_settings(options)
-    assert (found["method"], found["kl_base"], found["batch_size"], found["seed"]) == ("binary", 0.01, 128, 3)
+    assert (found["method"], found["kl_base"], found["batch_size"], found["seed"]) == ("binary", 0.01, 64, 3)
     assert found["learning_rate"] == 0.004
     assert own_settings(EnvOptions(action="run", environment="sums")) == {"train": False, "temperature": 1.0}
     monkeypatch.setenv("OPENCLAW_RL_METHOD", "combined")
