@@ -36,8 +36,8 @@ from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
 
 GROUP = 8
 TURNS_A_STEP = 8
-"""`batch_size` of an own service is this times the group. It counts the turns that teach, and in about half of the turns
-all attempts of a group do alike: with two turns an attempt that makes eight groups a step.
+"""`batch_size` of an own service is this times the group. It counts the turns that teach, about half of all: the others
+are of groups whose attempts all ended alike. With two turns an attempt, that makes eight groups a step.
 """
 LEARNING: Mapping[str, Any] = {"method": "binary", "kl_base": 0.01, "temperature": 1.0, "train": True}
 """Settings of an own service that trains, where the user has not set them."""
