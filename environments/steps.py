@@ -105,6 +105,7 @@ class ToolLoop:
         self._seed = seed
         self._max_steps = max_steps
         self._sampling = dict(sampling or {})
+        self._in_use: set[int] = set()
 
     async def run(self, task: Task, endpoint: Endpoint) -> Attempt:
         """One attempt. Its `detail` has the verdict's and `end`. A full context is an `agent_error`; the verdict is on
@@ -113,7 +114,7 @@ class ToolLoop:
         Raises `EnvironmentFault`; `ConfigError` for an environment that breaks the protocol, or whose tools or messages
         the service refuses; `ChatError` when the service stays away.
         """
-        async with _closing(self._create()) as environment:
+        async with self._fresh() as environment:
             dialogue = _Dialogue()
             end = await self._talk(environment, task, endpoint, dialogue)
             verdict = checked_verdict(await environment.evaluate(dialogue.answer), environment)
@@ -124,6 +125,21 @@ class ToolLoop:
             next_state="\n".join(filter(None, [*dialogue.unread, verdict.next_state])),
             steps=dialogue.steps,
         )
+
+    @asynccontextmanager
+    async def _fresh(self) -> AsyncIterator[StepEnvironment]:
+        """An environment for one attempt, closed in every case."""
+        environment = self._create()
+        if id(environment) in self._in_use:
+            raise ConfigError(
+                f"environment() returned the same {_name(environment)} for two attempts at a time; return a new one"
+            )
+        self._in_use.add(id(environment))
+        try:
+            async with _closing(environment):
+                yield environment
+        finally:
+            self._in_use.discard(id(environment))
 
     async def _talk(self, environment: StepEnvironment, task: Task, endpoint: Endpoint, dialogue: _Dialogue) -> End:
         first = _checked(await environment.reset(task, self._seed), environment, "reset")

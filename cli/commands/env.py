@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -84,9 +84,9 @@ class EnvOptions:
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of the environment")] = 0
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for attempts.jsonl, and the data of an own service; default: data/env/ENV-ACTION"),
+        typer.Option(help="Folder for attempts.jsonl, and the data of an own service; default: a new one in data/env"),
     ] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in the folder")] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out, or the last one")] = False
     data: Data = ""
     url: Url = ""
     key: Key = ""
@@ -105,9 +105,9 @@ class EnvOptions:
         return self.episodes if self.episodes is not None else 512 if self.action == "train" else 64 * self.members
 
     @property
-    def folder(self) -> Path:
-        """The folder of the run."""
-        return self.out or Path("data/env") / f"{slug(self.environment)}-{self.action}"
+    def named_folder(self) -> Path:
+        """The folder of the first run without `--out`."""
+        return Path("data/env") / f"{slug(self.environment)}-{self.action}"
 
 
 @flags_of(EnvOptions)
@@ -121,6 +121,8 @@ def env(options: EnvOptions) -> None:
         _list(options.as_json)
         return
     check(options)
+    folder = folder_of(options)
+    options = replace(options, out=folder)
     # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     notices = console(stderr=True, soft_wrap=True)
@@ -128,8 +130,8 @@ def env(options: EnvOptions) -> None:
     try:
         result = asyncio.run(run(options, notices.print))
     except (OpenClawRLError, KeyboardInterrupt):
-        if (options.folder / "attempts.jsonl").exists():
-            notices.print(f"attempts so far: {options.folder}/attempts.jsonl; the same command with --resume continues")
+        if (path := _log_in(folder)).exists():
+            notices.print(f"attempts so far: {path}; the same command with --resume continues")
         raise
     if options.as_json:
         print_json(msgspec.to_builtins(result))
@@ -151,6 +153,29 @@ def check(options: EnvOptions) -> None:
         )
     if options.action == "train" and options.members == 1:
         raise ConfigError("--group 1 compares nothing; train needs at least 2 attempts at each task")
+
+
+def folder_of(options: EnvOptions) -> Path:
+    """The folder of the run: `--out`, else the last one of such a run with `--resume`, else the next free one. Raises
+    `ConfigError` if there is none to resume.
+    """
+    if options.out is not None:
+        return options.out
+    named = options.named_folder
+    taken = 0
+    while _log_in(_numbered(named, taken + 1)).exists():
+        taken += 1
+    if options.resume and not taken:
+        raise ConfigError(f"there is no run to resume in {named}; name its folder with --out")
+    return _numbered(named, taken if options.resume else taken + 1)
+
+
+def _numbered(folder: Path, number: int) -> Path:
+    return folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+
+
+def _log_in(folder: Path) -> Path:
+    return folder / "attempts.jsonl"
 
 
 def slug(spec: str) -> str:
@@ -195,7 +220,8 @@ async def _service(options: EnvOptions, say: Callable[[str], None]) -> AsyncIter
     settings = own_settings(options)
     say(f"starting a service: {', '.join(f'{name} = {value}' for name, value in settings.items())}")
     running: RunningService
-    async with own_service(settings, keep=(options.folder / "service").absolute()) as running:
+    assert options.out is not None, "env() chooses a folder"
+    async with own_service(settings, keep=(options.out / "service").absolute()) as running:
         yield Service(running.url, running.key)
 
 
@@ -232,7 +258,8 @@ class _Run(msgspec.Struct):
             recent.append(line)
             done += 1
             if done * 10 // wanted > (done - 1) * 10 // wanted:
-                self.say(f"{phase}: {done} of {wanted} attempts, of the last {len(recent)}: {pass_rate(recent)}")
+                rate = _figure(pass_rate(recent).rate)
+                self.say(f"{phase}: {done} of {wanted} attempts; pass rate of the last {len(recent)}: {rate}")
                 recent.clear()
 
         admit = throttle.admit if throttle is not None else None
@@ -245,7 +272,8 @@ async def _begun(options: EnvOptions, kind: kinds.TaskSource, say: Callable[[str
     """The parts of a run: the log first, so that nothing starts for a run that cannot be."""
     harness = kinds.harness_of(kind, seed=options.seed, max_steps=options.max_steps)
     name = f"{slug(options.environment)}-{secrets.token_hex(4)}"
-    with AttemptLog(options.folder / "attempts.jsonl", name, _identity(options), resume=options.resume) as log:
+    assert options.out is not None, "env() chooses a folder"
+    with AttemptLog(_log_in(options.out), name, _identity(options), resume=options.resume) as log:
         async with _service(options, say) as found, ChatClient(found.url, found.key) as client:
             yield _Run(options, client, harness, log, found.policy(), say)
 
@@ -285,19 +313,24 @@ async def _train(options: EnvOptions, say: Callable[[str], None]) -> dict[str, A
         kinds.check_apart(tasks, held_out)
         async with _begun(options, kind, say) as run:
             status = await run.client.get("/rl/status")
-            if status["training"] != "running":
+            if status["training"] != "running" or not status["capture"]:
+                state = f"training is {status['training']}" if status["capture"] else "capture is off"
                 raise ConfigError(
-                    f"training is {status['training']} at {run.client.url}: `openclaw-rl resume` continues it, "
-                    "and `openclaw-rl env run` measures without training"
+                    f"{state} at {run.client.url}: `openclaw-rl resume` continues training that was paused, capture "
+                    "and train are settings of `serve`, and `openclaw-rl env run` measures without training"
                 )
             result: dict[str, Any] = _head(options, run.log)
             if held_out:
                 result["before"] = await run.attempt("before", held_out, group=1, train=False)
-            throttle = Throttle(run.client, run.log, group=options.members, say=say, **status["learning"])
+            sizes = {name: status["learning"][name] for name in ("turns_a_step", "max_version_lag")}
+            throttle = Throttle(run.client, run.log, group=options.members, say=say, **sizes)
             result["train"] = await run.attempt("train", tasks, group=options.members, train=True, throttle=throttle)
             if not await throttle.learned(LEARNER_PATIENCE):
                 say("the learner is not done; the last attempts may not count yet")
-            result["version"] = (await run.client.get("/rl/status"))["version"]["live"]
+            before, status = status, await run.client.get("/rl/status")
+            result["version"] = status["version"]["live"]
+            if result["version"] == before["version"]["live"]:
+                say(f"no version was made. {status['why_untrained']}")
             if held_out:
                 result["after"] = await run.attempt("after", held_out, group=1, train=False)
             return result

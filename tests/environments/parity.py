@@ -27,12 +27,16 @@ class Parity:
     async def close(self) -> None: ...
 
 
+def question(apples: int) -> str:
+    return f"Tom has {apples} apples and buys 4 more. How many apples does he have?"
+
+
 class Questions:
     environment = Parity
 
     def tasks(self, split: Split, seed: int) -> Iterator[Task]:
         first = 10 if split == "train" else 40
-        return (Task(id=f"{split}-{number}", prompt=f"{first} + {number % 30} = ?") for number in count())
+        return (Task(id=f"{split}-{number}", prompt=question(first + number % 30)) for number in count())
 
 
 def create(spec: str, options: KindOptions) -> Questions:

@@ -44,7 +44,7 @@ async def test_the_example_is_solved_by_an_agent_that_asks_and_adds_against_a_sc
         made = await harness_of(kind, seed=0, max_steps=5).run(first, endpoint)
     assert (made.reward, made.steps, made.status) == (1.0, 3, "ok")
     results = [message["content"] for message in service.requests[-1][1]["messages"] if message["role"] == "tool"]
-    assert results == [*map(str, prices.values()), f"no such article; there are {', '.join(prices)}"]
+    assert results == [*map(str, prices.values()), f"Error: no such article; there are {', '.join(prices)}"]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

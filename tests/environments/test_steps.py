@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -196,6 +197,28 @@ async def test_an_object_that_is_no_environment_is_refused_before_anything_is_as
     with pytest.raises(ConfigError) as caught:
         await attempt(environment=environment)
     assert str(caught.value).startswith(said)
+
+
+async def test_one_object_for_two_attempts_at_a_time_is_refused() -> None:
+    shared = Calculator()
+    endpoint = Endpoint(base_url="http://127.0.0.1:9/v1", api_key="E", session_id="s", model="policy")
+    loop = ToolLoop(lambda: shared)
+    entered, left = asyncio.Event(), asyncio.Event()
+
+    async def wait(task: Task, seed: int) -> Observation:
+        entered.set()
+        await left.wait()
+        raise EnvironmentFault("stop here")
+
+    shared.reset = wait  # type: ignore[method-assign]
+    first = asyncio.create_task(loop.run(TASK, endpoint))
+    await entered.wait()
+    with pytest.raises(ConfigError, match=r"environment\(\) returned the same Calculator for two attempts at a time"):
+        await loop.run(TASK, endpoint)
+    left.set()
+    with pytest.raises(EnvironmentFault):
+        await first
+    assert shared.events == ["close"]
 
 
 async def test_results_of_the_wrong_type_are_named() -> None:

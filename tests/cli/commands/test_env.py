@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from openclaw_rl.cli.commands import env as command
-from openclaw_rl.cli.commands.env import EnvOptions, check, own_settings
+from openclaw_rl.cli.commands.env import EnvOptions, check, folder_of, own_settings
 from openclaw_rl.cli.main import app
 from openclaw_rl.environments import throttle
 from openclaw_rl.environments.kinds import KINDS
@@ -103,12 +104,15 @@ class Policy(Service):
         super().__init__()
         self.answers = 0
         self.training = "running"
+        self.capture = True
+        self.step = 8
 
     def __call__(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> bytes:
         if path == "/v1/models":
             return plain({"data": [{"id": "policy"}, {"id": "policy@0"}]})
         if path.startswith("/rl/status"):
-            said = {**status(0, training=self.training), "version": {"live": self.answers // 8}}
+            said = {**status(0, training=self.training), "version": {"live": self.answers // self.step}}
+            said |= {"capture": self.capture, "why_untrained": "all 4 attempts ended alike"}
             return plain(said | {"learning": {"turns_a_step": 8, "max_version_lag": 8}})
         if path == "/v1/chat/completions":
             self.answers += 1
@@ -134,9 +138,41 @@ def test_training_stands_between_two_measures_against_a_scripted_service(
         command.env(**chosen, **sizes, resume=True)
         shown = capsys.readouterr().out
         assert len(policy.started) == 12 and "held-out, after" in shown and "version 1 is live" in shown
+        assert "no version was made" not in shown
         policy.training = "paused"
         with pytest.raises(ConfigError, match=r"training is paused at .*openclaw-rl resume"):
             command.env(**chosen | {"out": tmp_path / "other"}, **sizes)
+        policy.training, policy.capture = "running", False
+        with pytest.raises(ConfigError, match="capture is off at"):
+            command.env(**chosen | {"out": tmp_path / "third"}, **sizes)
+
+
+def test_training_that_makes_no_version_says_why_against_a_scripted_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(throttle, "IDLE_SECONDS", 0.0)
+    policy = Policy()
+    policy.step = 1000
+    with serving(policy) as service:
+        chosen = {"action": "train", "environment": PARITY, "url": service.url, "key": "KEY", "out": tmp_path}
+        command.env(**chosen, group=2, episodes=2, held_out=0)
+    assert "no version was made. all 4 attempts ended alike" in capsys.readouterr().err
+
+
+def test_a_run_without_a_folder_gets_a_new_one_and_the_last_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = EnvOptions(action="run", environment="./my env.py")
+    with pytest.raises(ConfigError, match="no run to resume in data/env/my_env"):
+        folder_of(replace(options, resume=True))
+    for name in ("my_env.py-run", "my_env.py-run-2"):
+        found = folder_of(options)
+        assert found == Path("data/env") / name
+        found.mkdir(parents=True)
+        (found / "attempts.jsonl").touch()
+        assert folder_of(replace(options, resume=True)) == found
+    assert folder_of(replace(options, out=Path("here"))) == Path("here")
 
 
 def test_a_measure_trains_nothing_against_a_scripted_service(

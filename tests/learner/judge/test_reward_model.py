@@ -80,7 +80,7 @@ async def test_with_a_scripted_hint_model_it_yields_hints_next_to_any_score(
 ) -> None:
     folder = write_classifier(tmp_path / "rm")
     asking = judge(judge=f"reward-model:{folder}", hint_model=f"openai/hints@{model.url}")
-    rated = asking._judge._model  # type: ignore[attr-defined]
+    rated = asking.scorer._model  # type: ignore[attr-defined]
     scores = {}
     for came in (THANKS, WRONG):
         model.script = ["[HINT]Check the sum.[/HINT]"]
