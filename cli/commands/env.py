@@ -41,6 +41,10 @@ are of groups whose attempts all ended alike. With two turns an attempt, that ma
 """
 LEARNING: Mapping[str, Any] = {"method": "binary", "kl_base": 0.01, "temperature": 1.0, "train": True}
 """Settings of an own service that trains, where the user has not set them."""
+CLOSE_LAG = 2
+"""`max_version_lag` at a model's own rate, which changes it much in a step. While attempts keep the engine busy, the
+guard's questions wait, so the lag is at its limit.
+"""
 LEARNER_PATIENCE = 600.0
 
 
@@ -207,7 +211,7 @@ def training_settings(model: str, *, group: int, seed: int) -> dict[str, Any]:
     """The settings of an own service that trains `model` on groups of so many attempts."""
     named = find_named(model)
     rate = named.reward_learning_rate if named is not None else 0.0
-    own = {"learning_rate": rate} if rate else {}
+    own = {"learning_rate": rate, "max_version_lag": CLOSE_LAG} if rate else {}
     return {**LEARNING, "batch_size": TURNS_A_STEP * group, "seed": seed, **own}
 
 
