@@ -61,6 +61,12 @@ def test_the_command_line_loads_nothing_heavy(command: str) -> None:
     assert loaded_by("openclaw_rl.cli.main", f"openclaw_rl.cli.commands.{command}") == set()
 
 
+def test_attempts_need_few_packages() -> None:
+    """They are to run in environments of other people's harnesses, with pins of their own."""
+    modules = [f"openclaw_rl.environments.{name}" for name in ("attempt", "steps", "attempt_log", "runner", "throttle")]
+    assert loaded_by(*modules, heavy=(*HEAVY, "pydantic", "typer", "mcp", "openai")) == set()
+
+
 def test_python_knows_the_rooms_under_one_name_only() -> None:
     bare = tuple(path.name for path in ROOT.iterdir() if (ROOT / "openclaw_rl" / path.name).is_symlink())
     modules = ["openclaw_rl.cli.main", "openclaw_rl.proxy.main", "openclaw_rl.learner.main"]
