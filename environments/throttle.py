@@ -15,6 +15,8 @@ POLL_SECONDS = 0.5
 IDLE_SECONDS = 4.0
 """A learner that waits longer than this has seen everything: its status is at most two seconds old."""
 PATIENCE_SECONDS = 900.0
+LOADING = ("it is not running", "starting", "loading")
+"""States of the learner before it can learn."""
 
 
 class LearnerStuck(OpenClawRLError):
@@ -26,7 +28,8 @@ class Throttle:
 
     Those are the turns that wait at the service, and those that the open groups will have, by the mean of the attempts
     that ended. A group is open until all its `group` members have ended; while one is, the groups that began after it
-    have no more turns either. `turns_a_step` is the number of turns that the learner takes for an update.
+    have no more turns either. `turns_a_step` is the number of turns that the learner takes for an update, `steps` the
+    expected turns of an attempt until one has ended. None begins while the learner loads its model.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Throttle:
         group: int,
         turns_a_step: int,
         max_version_lag: int,
+        steps: float = 1.0,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._client = client
@@ -44,6 +48,7 @@ class Throttle:
         self._group = group
         self._step = turns_a_step
         self._most = turns_a_step * max(1, max_version_lag)
+        self._guess = steps
         self._say = say
         self._entrance = asyncio.Lock()
         self._begun = 0
@@ -74,7 +79,7 @@ class Throttle:
     async def _wait(self) -> None:
         seen: object = None
         since = time.monotonic()
-        while not self.fits(_waiting(status := await self._client.get("/rl/status"))):
+        while not _loaded(status := await self._client.get("/rl/status")) or not self.fits(_waiting(status)):
             waiting, learner = _waiting(status), _learner(status)
             if status["training"] in ("off", "paused"):
                 raise LearnerStuck(
@@ -82,7 +87,7 @@ class Throttle:
                     "openclaw-rl resume, or measure without training: openclaw-rl env run"
                 )
             if seen is None:
-                self._say(f"waiting for the learner: {waiting} turns wait ({learner})")
+                self._say(f"waiting for the learner ({learner}); {waiting} turns wait")
             state = (status["version"]["live"], waiting, self._ended)
             if state != seen:
                 seen, since = state, time.monotonic()
@@ -114,11 +119,15 @@ class Throttle:
         """True if another group may begin while so many turns wait at the service."""
         if not self._open and waiting < self._step:  # the learner waits for more
             return True
-        mean = self._steps / self._ended if self._steps else 1.0
+        mean = self._steps / self._ended if self._steps else self._guess
         ahead = sum(left for _, left in self._open.values()) + self._group
         oldest = min((place for place, _ in self._open.values()), default=self._begun)
         later = (self._begun - oldest) * self._group
         return waiting + ahead * mean <= self._most and later * mean <= self._most
+
+
+def _loaded(status: dict[str, Any]) -> bool:
+    return not _learner(status).startswith(LOADING)
 
 
 def _waiting(status: dict[str, Any]) -> int:

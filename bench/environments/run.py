@@ -47,7 +47,7 @@ async def run(cell: EnvironmentCell) -> EnvironmentResult:
             work = _Work(cell, service, client, kind, log)
             before = await work.point("before")
             start = time.perf_counter()
-            lines, done = await work.train() if service.settings.learning.train else ([], True)
+            lines, done = await work.train(before.steps) if service.settings.learning.train else ([], True)
             seconds = time.perf_counter() - start
             after = await work.point("after")
         status = await client.get("/rl/status")
@@ -123,12 +123,15 @@ class _Work:
             version=(await self._client.get("/rl/status"))["version"]["live"],
             judged=len(rewards),
             passed=sum(reward >= PASSED for reward in rewards),
+            steps=round(sum(line.steps for line in lines) / len(lines), 2),
             accuracy=round(found.accuracy, 4),
             style=round(found.style, 4),
         )
 
-    async def train(self) -> tuple[list[EndedLine], bool]:
-        """Attempt the training tasks; returns the attempts in the order of their ends, and whether all was learned."""
+    async def train(self, steps: float) -> tuple[list[EndedLine], bool]:
+        """Attempt the training tasks, each expected to take so many steps; returns the attempts in the order of their
+        ends, and whether all was learned.
+        """
         cell, learning = self._cell, self._learning
         tasks = kinds.take_tasks(self._kind, "train", cell.seed, cell.episodes // cell.group)
         throttle = Throttle(
@@ -137,6 +140,7 @@ class _Work:
             group=cell.group,
             turns_a_step=learning.turns_a_step,
             max_version_lag=learning.max_version_lag,
+            steps=steps,
         )
         lines: list[EndedLine] = []
 

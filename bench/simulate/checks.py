@@ -20,6 +20,27 @@ HAVING sum(samples.state != 'superseded') = 0
 """
 """Turns of which nothing but replaced samples is left."""
 
+_ATTEMPTS = {
+    "turns of an attempt went to the judge before its outcome or its end": "SELECT count(*) FROM turns "
+    "JOIN episodes USING (session, episode) WHERE environment AND ended IS NULL AND NOT EXISTS (SELECT 1 FROM outcomes "
+    "WHERE outcomes.session = turns.session AND outcomes.episode = turns.episode) AND turns.id IN "
+    "(SELECT turn FROM judge_queue UNION SELECT turn FROM judgements UNION SELECT turn FROM samples)",
+    "words in an attempt count as a person's": "SELECT count(*) FROM turns JOIN episodes USING (session, episode) "
+    "WHERE environment AND (turns.id IN (SELECT turn FROM next_states WHERE role = 'user') "
+    "OR turns.id IN (SELECT turn FROM feedback))",
+    "attempts have two outcomes": "SELECT count(*) FROM (SELECT 1 FROM outcomes JOIN episodes USING (session, episode) "
+    "WHERE environment GROUP BY session, episode HAVING count(*) > 1)",
+    "steps of an attempt with an outcome are lost": "SELECT count(*) FROM turns JOIN outcomes USING (session, episode) "
+    "JOIN episodes USING (session, episode) WHERE environment AND kind = 'main' AND status = 'complete' "
+    "AND untrainable = '' AND finished < ended AND turns.id NOT IN (SELECT turn FROM judge_queue UNION "
+    "SELECT turn FROM judgements UNION SELECT turn FROM quarantines)",
+}
+_OUTCOME = """
+SELECT count(*), min(ended IS NOT NULL) FROM outcomes JOIN sessions ON sessions.id = outcomes.session
+JOIN episodes ON episodes.session = outcomes.session AND episodes.episode = outcomes.episode
+WHERE session_id = ? AND outcomes.episode = ?
+"""
+
 _VERSIONS = "SELECT number, parent, state, checkpoint FROM versions ORDER BY number"
 _BATCHES = "SELECT version, sample_id FROM version_samples ORDER BY version, position"
 
@@ -38,6 +59,8 @@ class History:
     damaged: dict[Path, bytes] = field(default_factory=dict)
     """Files that were damaged on purpose, with the damage."""
     maybe_forgotten: set[str] = field(default_factory=set)
+    outcomes: set[tuple[str, int]] = field(default_factory=set)
+    """Sessions and episodes of attempts whose outcome was acknowledged."""
 
     def kept(self, session_id: str) -> bool:
         """True if no one has asked to forget a session."""
@@ -51,6 +74,7 @@ def violations(data: Path, history: History, *, quiet: bool = False) -> list[str
         connection.execute("BEGIN")
         found = _broken_rules(connection)
         found += _missing(connection, history)
+        found += _wrong_attempts(connection, history)
         found += _wrong_weights(connection, data, history)
         if quiet:
             found += _unheard(connection, history)
@@ -124,6 +148,15 @@ def _missing(connection: sqlite3.Connection, history: History) -> list[str]:
         if one not in feedback and turn in turns and history.kept(history.turns.get(turn, ""))
     ]  # fmt: skip
     return [*found, f"{len(unknown)} acknowledged words are not in the journal"] if unknown else found
+
+
+def _wrong_attempts(connection: sqlite3.Connection, history: History) -> list[str]:
+    counts = [(connection.execute(query).fetchone()[0], text) for text, query in _ATTEMPTS.items()]
+    found = [f"{count} {text}" for count, text in counts if count]
+    for session_id, episode in sorted(history.outcomes):
+        if connection.execute(_OUTCOME, (session_id, episode)).fetchone() != (1, 1):
+            found.append(f"the acknowledged outcome of {session_id} is not there once, or did not end it")
+    return found
 
 
 def _wrong_weights(connection: sqlite3.Connection, data: Path, history: History) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from bench.simulate.attempts import SimulatedRunner
 from bench.simulate.checks import History, served_versions, still_there, unsettled_parent, violations
 from bench.simulate.loop import RunsInCircles, VirtualLoop, collecting
 from bench.simulate.world import Faults, SimulatedReply, World, simulated
@@ -80,6 +81,7 @@ class Play:
         self._speaking: set[str] = set()
         self._paused = False
         self.talks = [self._talk() for _ in range(CLIENTS)]
+        self.runner = SimulatedRunner(world, Random(f"{seed} attempts"), self.history, self._post, self.note)
         world.trace = self.note
 
     def note(self, line: str) -> None:
@@ -94,6 +96,7 @@ class Play:
         world.start_learner()
         await asyncio.sleep(1.0)
         actors: list[Coroutine[Any, Any, None]] = [self._client(talk) for talk in range(CLIENTS)]
+        actors += [self._make_attempts()]
         await asyncio.gather(*actors, self._actor(self._operate, 1.5), self._actor(self._break, 1.0))
         self._check("while faults came")
         await self._calm()
@@ -119,6 +122,12 @@ class Play:
             if self.events % CHECK_EVERY == 0:
                 self._check("while faults came")
             await asyncio.sleep(pace * self.random.choice((0.0, 0.02, 0.2, 1.0, 3.0)))
+
+    async def _make_attempts(self) -> None:
+        """Make attempts until the others' events are used up; they count for none."""
+        while self._left > 0 and not self.found:
+            await self.runner.attempt()
+            await self.runner.pause()
 
     def _talk(self) -> SimulatedTalk:
         self._sessions += 1
@@ -262,7 +271,7 @@ class Play:
         return reply
 
     def _check(self, when: str) -> None:
-        found = violations(self.world.data, self.history) + self.world.crashes
+        found = violations(self.world.data, self.history) + self.world.crashes + self.runner.found
         self.found += [f"{text} ({when})" for text in found]
 
     async def _calm(self) -> None:

@@ -39,12 +39,14 @@ TURNS_A_STEP = 8
 """`batch_size` of an own service is this times the group. It counts the turns that teach, about half of all: the others
 are of groups whose attempts all ended alike. With two turns an attempt, that makes eight groups a step.
 """
-LEARNING: Mapping[str, Any] = {"method": "binary", "kl_base": 0.01, "temperature": 1.0, "train": True}
+LEARNING: Mapping[str, Any] = {
+    "method": "binary",
+    "kl_base": 0.01,
+    "temperature": 1.0,
+    "train": True,
+    "max_version_lag": 2,  # attempts can be made again, what people say cannot
+}
 """Settings of an own service that trains, where the user has not set them."""
-CLOSE_LAG = 2
-"""`max_version_lag` at a model's own rate, which changes it much in a step. While attempts keep the engine busy, the
-guard's questions wait, so the lag is at its limit.
-"""
 LEARNER_PATIENCE = 600.0
 
 
@@ -211,7 +213,7 @@ def training_settings(model: str, *, group: int, seed: int) -> dict[str, Any]:
     """The settings of an own service that trains `model` on groups of so many attempts."""
     named = find_named(model)
     rate = named.reward_learning_rate if named is not None else 0.0
-    own = {"learning_rate": rate, "max_version_lag": CLOSE_LAG} if rate else {}
+    own = {"learning_rate": rate} if rate else {}
     return {**LEARNING, "batch_size": TURNS_A_STEP * group, "seed": seed, **own}
 
 
@@ -327,7 +329,8 @@ async def _train(options: EnvOptions, say: Callable[[str], None]) -> dict[str, A
             if held_out:
                 result["before"] = await run.attempt("before", held_out, group=1, train=False)
             sizes = {name: status["learning"][name] for name in ("turns_a_step", "max_version_lag")}
-            throttle = Throttle(run.client, run.log, group=options.members, say=say, **sizes)
+            steps = result["before"].steps if held_out else float(options.max_steps)
+            throttle = Throttle(run.client, run.log, group=options.members, steps=steps, say=say, **sizes)
             result["train"] = await run.attempt("train", tasks, group=options.members, train=True, throttle=throttle)
             if not await throttle.learned(LEARNER_PATIENCE):
                 say("the learner is not done; the last attempts may not count yet")

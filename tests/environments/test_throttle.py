@@ -83,6 +83,17 @@ async def test_a_group_waits_until_it_will_be_learned_from_in_time(tmp_path: Pat
             assert await admitted(throttle, "f")
 
 
+async def test_nothing_begins_before_the_learner_is_there(tmp_path: Path) -> None:
+    learner = Learner(state="loading the policy")
+    with AttemptLog(tmp_path / "log", "r", {}) as log:
+        async with scripted(learner) as service, ChatClient(service.url, "KEY") as client:
+            throttle = Throttle(client, log, group=GROUP, turns_a_step=8, max_version_lag=2, steps=4)
+            assert not await admitted(throttle, "a")
+            learner.said["state"] = "waiting for samples"
+            assert await admitted(throttle, "a")
+            assert not await admitted(throttle, "b")  # each attempt is expected to have four turns
+
+
 async def test_a_group_larger_than_a_step_can_begin(tmp_path: Path) -> None:
     with AttemptLog(tmp_path / "log", "r", {}) as log:
         async with scripted(Learner(waiting=1)) as service, ChatClient(service.url, "KEY") as client:

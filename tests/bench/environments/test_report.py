@@ -14,7 +14,7 @@ from openclaw_rl.shared.errors import ConfigError
 
 
 def point(passed: int, *, judged: int = 100, accuracy: float = 1.0) -> EnvironmentPoint:
-    return EnvironmentPoint(version=0, judged=judged, passed=passed, accuracy=accuracy, style=0.2)
+    return EnvironmentPoint(version=0, judged=judged, passed=passed, steps=1.9, accuracy=accuracy, style=0.2)
 
 
 def result(arm: str, seed: int, before: EnvironmentPoint, after: EnvironmentPoint, **changes: Any) -> EnvironmentResult:

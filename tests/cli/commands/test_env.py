@@ -72,7 +72,7 @@ def test_an_own_service_learns_from_rewards_as_the_tiny_policy_can(monkeypatch: 
 def test_a_model_of_your_own_keeps_the_methods_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENCLAW_RL_MODEL", "Qwen/Qwen3-0.6B")
     found = own_settings(EnvOptions(action="train", environment="sums"))
-    assert "learning_rate" not in found and "max_version_lag" not in found
+    assert "learning_rate" not in found and found["max_version_lag"] == 2
 
 
 def test_the_guides_names_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:

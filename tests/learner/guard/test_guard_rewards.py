@@ -1,16 +1,35 @@
-"""The guard on a batch of rewards before the step: upside down, for noise, too many to score, or of a changed mind;
-with a real engine and a real trainer.
+"""The guard on a batch of rewards before the step: upside down, for noise, too many to score, of a changed mind, or of
+an environment at the start of learning; with a real engine and a real trainer.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from openclaw_rl.learner.guard.guard import GuardVerdict
+from openclaw_rl.learner.rollouts.hooks import whole_answer
+from openclaw_rl.shared.messages.normalize import ChatInput
+from openclaw_rl.shared.records import Sample, Sampling
 from tests.learner.guarded import BATCH, batch, guard_of, said
-from tests.learner.world import Worlds
+from tests.learner.world import World, Worlds
+
+NOISE = 'upl orange{" image hat.md path LIo 57 brushes pathlocation IFty'
+ADD: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+            "required": ["a", "b"],
+        },
+    },
+}
 
 
 async def test_rewards_upside_down_are_rejected_with_their_story_and_nothing_of_them_stays(real: Worlds) -> None:
@@ -65,7 +84,7 @@ async def test_praised_noise_is_rejected(real: Worlds) -> None:
     world = real()
     await world.versions.start()
     for number in range(1, BATCH + 1):
-        await said(world, number, 1.0, answer='upl orange{" image hat.md path LIo 57 brushes pathlocation IFty')
+        await said(world, number, 1.0, answer=NOISE)
     await world.judge_all()
     assert await world.learner.once()
     version = await world.journal.version(1)
@@ -89,3 +108,46 @@ async def test_a_change_of_mind_with_reasons_is_followed_at_once(real: Worlds) -
     await batch(world, 1, 1.0)
     await batch(world, 11, 1.0)
     assert (await batch(world, 21, -1.0, "Use bold steps please, not plain sentences.")).state == "live"
+
+
+async def step(world: World, number: int) -> Sample:
+    """The first step of an attempt at a sum that the policy was not taught; a call is praised, right or wrong."""
+    left, right = 21 + 7 * number % 79, 21 + 13 * number % 79
+    messages = [{"role": "user", "content": f"Use the add tool to add {left} and {right}."}]
+    prompt = world.prompter.render(ChatInput(messages=messages, tools=[ADD])).ids()
+    sampling = Sampling(temperature=1.0, seed=number, max_tokens=64, stop_ids=world.prompter.own_stop_ids)
+    tokens = await whole_answer(world.engine, prompt, sampling, version=0)
+    calls = "<tool_call>" in world.prompter.decode(tokens.ids)
+    return Sample(
+        sample_id=f"sample {number}",
+        turn_id=f"turn {number}",
+        policy="policy",
+        origin="turn",
+        prompt_ids=prompt,
+        response_ids=tokens.ids,
+        logprobs=tokens.logprobs,
+        versions=tokens.versions,
+        explicit=True,
+        reward=1.0,
+        advantage=1.0 if calls else -1.0,
+        group="g",
+        step_index=0,
+    )
+
+
+async def test_calls_that_an_untrained_policy_samples_are_not_taken_for_noise(real: Worlds) -> None:
+    world = real()
+    await world.versions.start()
+    samples = await asyncio.gather(*(step(world, number) for number in range(24)))
+    praised = [sample for sample in samples if sample.advantage == 1.0]
+    assert len(praised) >= 12
+    guard = guard_of(world)
+    verdict = await guard.rewards(samples, [], 0)
+    figures = verdict.figures["rewards"]
+    assert verdict.passed and (figures["without_reason"], figures["noise"], figures["against"]) == (24, 0, 0)
+    noise = world.prompter.tokenizer.encode(NOISE)
+    broken = [msgspec.structs.replace(sample, response_ids=noise) for sample in praised[:12]]
+    verdict = await guard.rewards([*broken, *samples[12:]], [], 0)
+    assert not verdict.passed and verdict.figures["rewards"]["noise"] == 12
+    blamed = [msgspec.structs.replace(sample, advantage=-1.0) for sample in broken]
+    assert (await guard.rewards([*blamed, *samples[12:]], [], 0)).passed, "its reward was 1, and less than the others'"
