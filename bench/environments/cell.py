@@ -46,8 +46,8 @@ class EnvironmentCell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvironmentPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The policy before or after: `passed` of `judged` held-out attempts, of `steps` model calls in the mean; the shares
-    of right and of plain answers to word problems.
+    """The policy before or after: `passed` of `judged` held-out attempts, with a mean of `steps` model calls; the
+    shares of right and of plain answers to word problems.
     """
 
     version: int
