@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from bench.pages import Section, met, result, table
+from openclaw_rl.shared.journal.accounting import STALE
 
 
 class Promise(NamedTuple):
@@ -52,6 +53,7 @@ SLOWER = 1.2
 """The 99th percentile of a request's time at the end of a soak may be so many times that at its start."""
 MOST_DROPPED = 0.05
 """Share of a backlog that may be dropped as too old."""
+BACKLOG = f"A backlog is learned from: at most {MOST_DROPPED:.0%} of it is dropped"
 
 PROMISES = (
     Promise(
@@ -73,7 +75,7 @@ PROMISES = (
     ),
     Promise(
         "chaos",
-        f"A backlog is learned from: at most {MOST_DROPPED:.0%} of it is dropped",
+        BACKLOG,
         "the same run, {settled} turns that something came after",
         "{dropped_share:.1%} dropped{unlearned}",
         lambda found: False if found["dropped_share"] > MOST_DROPPED else found["all_learned"] or None,
@@ -136,6 +138,23 @@ PROMISES = (
 )
 """In the order of the table."""
 
+
+def outage_row(found: Mapping[str, Any]) -> list[str]:
+    """The cells for a situation of `bench.outages`. It proves nothing where a method cannot use most of the turns."""
+    ended = found["seconds"] is not None
+    learned = f"settled after {found['seconds'] / 60:.0f} minutes" if ended else "never settled"
+    others = {name.partition(":")[0]: count for name, count in found["set_aside"].items() if not name.startswith(STALE)}
+    reasons = "".join(f"; {count} set aside otherwise: {name}" for name, count in others.items())
+    kept = ended and not found["faults"] and not found["refused"] and found["dropped_share"] <= MOST_DROPPED
+    used = 2 * sum(others.values()) <= found["settled"]
+    return [
+        BACKLOG,
+        f"{found['situation']}, {found['turns']} turns in all, method {found['method']}",
+        f"{found['dropped_share']:.1%} of {found['settled']} dropped, {found['lost']} lost, {learned}{reasons}",
+        met(None if kept and not used else kept),
+    ]
+
+
 COLUMNS = ("promised", "tried", "seen", "")
 
 
@@ -143,6 +162,9 @@ def measured() -> str:
     """The table, and the runs that it comes from."""
     found = {name: result(f"{name}.json") for name in dict.fromkeys(promise.result for promise in PROMISES)}
     rows = [promise.row(found[promise.result]) for promise in PROMISES]
+    outages = found["outages"] = result("outages.json")
+    untried = [[BACKLOG, "`bench.outages`", "", met(None)]]
+    rows += [outage_row(one) for one in outages["situations"]] if outages else untried
     chaos = found["chaos"] or {}
     rows += [[trial["promise"], trial["tried"], trial["seen"], met(trial["kept"])] for trial in chaos.get("trials", ())]
     runs = [f"- `{one['command']}`, {one['date']}" for one in found.values() if one]

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -141,7 +142,9 @@ class Soak:
         self._turns = turns
         self._begun = 0
         self._random = Random("soak")
-        self.seconds: list[float] = []
+        self.done = 0
+        self.seconds = array("d", bytes(8 * turns))
+        """Of each request, `done` so far. It has its size from the start, so as not to grow with the turns."""
         self.memory: list[tuple[int, float, float, int]] = []
         """Turns so far, kB of the proxy and of the learner, bytes of the journal."""
 
@@ -157,12 +160,13 @@ class Soak:
                 body = {"model": "policy", "messages": history, "max_tokens": 32}
                 began = time.perf_counter()
                 reply = await self._request("/v1/chat/completions", body, session)
-                self.seconds.append(time.perf_counter() - began)
+                self.seconds[self.done] = time.perf_counter() - began
+                self.done += 1
                 history.append({"role": "assistant", "content": reply.json()["choices"][0]["message"]["content"]})
                 if self._random.random() < 0.1:
                     thumb = {"turn_id": reply.headers["x-openclaw-rl-turn"], "thumb": "down"}
                     await self._request("/rl/feedback", thumb, session)
-                if len(self.seconds) % max(1, self._turns // SAMPLES) == 0:
+                if self.done % max(1, self._turns // SAMPLES) == 0:
                     await self._sample()
             await self._request("/rl/session-done", {"session_id": session}, session)
 
@@ -176,9 +180,9 @@ class Soak:
             await asyncio.sleep(0.2)
         own, learner = (process.memory_info().rss / 1024 for process in (self._own, self._learner))
         size = sum(path.stat().st_size for path in self._data.glob("journal.db*"))
-        self.memory.append((len(self.seconds), own, learner, size))
+        self.memory.append((self.done, own, learner, size))
         if len(self.memory) % (SAMPLES // 10) == 0:
-            log.print(f"{len(self.seconds)} turns: proxy {own / 1024:.1f} MB, learner {learner / 1024:.1f} MB")
+            log.print(f"{self.done} turns: proxy {own / 1024:.1f} MB, learner {learner / 1024:.1f} MB")
 
     async def _request(self, path: str, body: Any, session: str) -> SimulatedReply:
         reply: asyncio.Future[SimulatedReply] = asyncio.get_running_loop().create_future()
@@ -195,7 +199,7 @@ class Soak:
         tenth, warm = max(1, self._turns // 10), int(WARM_UP * self._turns)
         start, end = self.seconds[warm : warm + tenth], self.seconds[-tenth:]
         return {
-            "turns": len(self.seconds),
+            "turns": self.done,
             "proxy_slope_kb_per_1000": round(1000 * float(numpy.polyfit(turns, own, 1)[0]), 1),
             "learner_slope_kb_per_1000": round(1000 * float(numpy.polyfit(turns, learner, 1)[0]), 1),
             "journal_bytes_per_turn": round(float(numpy.polyfit(turns, size, 1)[0]), 1),

@@ -7,7 +7,8 @@ the turns that teach count (`learner.ready`).
 
 A backlog is learned from before it is too old: a batch takes as many samples as each later one must take too, so that
 none of those that wait, for a step or for a judge, falls behind by more than `max_version_lag` updates. For turns that
-the judge still has, such a batch waits as long as the judge makes progress, but no longer than some minutes.
+the judge still has, such a batch waits as long as the judge makes progress, but no longer than some minutes; or hours,
+up to a day for many, where the step would make them too old.
 
 Under `rehearse` the first update waits for the first signal that can teach, and takes all samples that wait: their
 prompts count as earlier prompts. Later updates need no new signal, since remembered hints teach on rehearsals.
@@ -46,6 +47,11 @@ QUIET_SECONDS = 60.0
 LAST_CHANCE_SECONDS = 7200.0
 """Both, where the step would make turns too old that the judge still has."""
 
+OUTAGE_SECONDS = 86400.0
+"""Both, where those turns are more than the samples that the step has: the judge is away, and people's words alone
+would take step after step meanwhile.
+"""
+
 
 class Batch(msgspec.Struct, frozen=True):
     """The samples of a step and the hints that its teacher gets; or, without samples, the reason for `waiting`.
@@ -61,7 +67,8 @@ class Batch(msgspec.Struct, frozen=True):
 
 class _Gathering(msgspec.Struct):
     """A batch that waits for the judge until `least` samples are ready, of `waiting` turns in all. `ready` are there
-    since `changed`; times as of `time.monotonic`.
+    since `changed`; times as of `time.monotonic`. `at_stake`: turns that its step would make too old, while `begun`
+    samples were ready; the judge has them, and none after the row `newest`.
     """
 
     least: int
@@ -69,23 +76,28 @@ class _Gathering(msgspec.Struct):
     ready: int
     since: float
     changed: float
-    last_chance: bool
+    begun: int
+    at_stake: int
+    newest: int
 
     def batch(self) -> Batch:
         """The reason for waiting."""
         detail = f"{self.ready} of the {self.least} turns that this step takes, for {self.waiting} wait in all"
         return Batch(waiting="waiting for the judge", detail=detail)
 
-    def over(self, ready: int, queued: int) -> bool:
-        """True if there are enough samples, no more to come, or the wait was long enough."""
+    def over(self, ready: int, oldest: int) -> bool:
+        """True if there are enough samples, no more to come, or the wait was long enough. `oldest`: the row of the
+        oldest turn that the judge has, 0 if it has none. Samples of people's words, which need no judge, are not enough
+        while turns are at stake.
+        """
         current = time.monotonic()
         if ready != self.ready:
             self.ready, self.changed = ready, current
         quiet, patience = QUIET_SECONDS, PATIENCE_SECONDS
-        if self.last_chance:
-            quiet = patience = LAST_CHANCE_SECONDS
+        if self.at_stake:
+            quiet = patience = LAST_CHANCE_SECONDS if self.at_stake <= self.begun else OUTAGE_SECONDS
         waited = current - self.changed >= quiet or current - self.since >= patience
-        return ready >= self.least or not queued or waited
+        return waited or not oldest or (ready >= self.least and (not self.at_stake or oldest > self.newest))
 
 
 class Batches:
@@ -114,7 +126,7 @@ class Batches:
         ready = await self._ready.refresh()
         gathering = self._gathering
         if gathering is not None:
-            if not gathering.over(ready, await self._journal.waiting_count()):
+            if not gathering.over(ready, (await self._journal.waiting_rows())[0]):
                 return gathering.batch()
             self._gathering = None
         elif ready == self._looked and not news:
@@ -148,11 +160,12 @@ class Batches:
             words += self._ready.informative
             if words < size:
                 return self._too_few(words, size, ready)
-        least, last_chance = await self._keeping_up(ready, size)
+        least, at_stake = await self._keeping_up(ready, size)
         if least > ready and not gathered and self._method.ages:
             now = time.monotonic()
             waiting = ready + await self._journal.waiting_count()
-            self._gathering = _Gathering(min(least, waiting), waiting, ready, now, now, last_chance)
+            _, newest = await self._journal.waiting_rows()
+            self._gathering = _Gathering(min(least, waiting), waiting, ready, now, now, ready, at_stake, newest)
             return self._gathering.batch()
         remembered = await self._memory.standing() if self._method.hints == "remembered" else []
         most = max(WAITING_AT_MOST, min(least, MOST_SAMPLES))
@@ -165,18 +178,18 @@ class Batches:
                 return batch
             most *= 2  # samples that teach come after these
 
-    async def _keeping_up(self, ready: int, size: int) -> tuple[int, bool]:
+    async def _keeping_up(self, ready: int, size: int) -> tuple[int, int]:
         """The number of samples that this step must take and each later one too, so that none of those that wait
-        becomes too old; and whether this step is the last one for a turn that the judge still has.
+        becomes too old; and the number of turns that the judge still has and for which this step is the last one.
         """
         if ready + await self._journal.waiting_count() <= size or await self._journal.deaths("step"):
-            return 0, False  # a batch that ended the learner may have been too large
+            return 0, 0  # a batch that ended the learner may have been too large
         lineage, most = await self._journal.lineage(), self._settings.learning.max_version_lag
         backlog = await self._journal.backlog(self._ready.groups)
         # The steps that can still take each; 0 for those that keep, and those that are too old already.
         left = [max(0, most + 1 - max(map(lineage.updates_from, versions))) if versions else 0 for versions in backlog]
         least = max((-(-place // steps) for place, steps in enumerate(left, 1) if steps), default=0)
-        return least, 1 in left[ready:]
+        return least, left[ready:].count(1)
 
     async def _batch_of(
         self, fresh: Sequence[Sample], remembered: Sequence[str], size: int, least: int, *, full: bool

@@ -64,14 +64,17 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """With `disorder` 0 callbacks run in the order of their coming, with 1 in a random one."""
+    """With `disorder` 0 callbacks run in the order of their coming, with 1 in a random one. More than `most_steps`
+    callbacks are too many.
+    """
 
-    def __init__(self, seed: str, disorder: float) -> None:
+    def __init__(self, seed: str, disorder: float, most_steps: int = MOST_STEPS) -> None:
         super().__init__()
         self._random = Random(f"{seed} order")
         self._disorder = disorder
         self._numbers = itertools.count()
         self._tasks: list[_NumberedTask] = []
+        self._most_steps = most_steps
         self.clock = 1000.0
         self.skew = 0.0
         """Seconds that the wall clock has jumped."""
@@ -124,6 +127,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _make_task(self, loop: Any, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         task = _NumberedTask(next(self._numbers), coroutine, loop=loop, **options)
+        if task.number % MOST_STEPS == MOST_STEPS - 1:
+            self._tasks = [one for one in self._tasks if not one.done()]
         self._tasks.append(task)  # kept: what is let go of runs its `finally` blocks
         return task
 
@@ -165,8 +170,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     return
                 process.fuse -= 1
         self.steps += 1
-        if self.steps > MOST_STEPS:
-            raise RunsInCircles(f"{MOST_STEPS} callbacks")
+        if self.steps > self._most_steps:
+            raise RunsInCircles(f"{self.steps} callbacks")
         handle._run()
 
     def _process_events(self, event_list: Any) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from bench.simulate.events import SimulationResult, simulate
 from bench.simulate.world import prompter
 
-_MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")
+"""A RAM disk, where there is one."""
 _AT_ONCE = 50
 """Seeds that a process is given at a time."""
 
@@ -23,7 +24,7 @@ def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
     prompter()
     gc.collect()
     gc.freeze()
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None, prefix="simulate") as top:
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="simulate") as top:
         for seed in seeds:
             with tempfile.TemporaryDirectory(dir=top, prefix="seed") as folder:
                 yield simulate(seed, Path(folder), events=events)

@@ -124,3 +124,10 @@ def accounting(connection: Connection) -> dict[str, Any]:
 def waiting_count(connection: Connection) -> int:
     """The number of turns that wait for a judge."""
     return int(connection.value("SELECT count(*) FROM judge_queue"))
+
+
+def waiting_rows(connection: Connection) -> tuple[int, int]:
+    """The rows of the oldest and the newest turn that wait for a judge; zeros if none does."""
+    query = "SELECT (SELECT min(turn) FROM judge_queue), (SELECT max(turn) FROM judge_queue)"
+    oldest, newest = connection.execute(query).fetchone()
+    return oldest or 0, newest or 0

@@ -141,6 +141,7 @@ class Operations:
     release = Operation(learning.release, writes=True)
     backlog = Operation(accounting.backlog)
     waiting_count = Operation(accounting.waiting_count)
+    waiting_rows = Operation(accounting.waiting_rows)
     accounting = Operation(accounting.accounting)
 
     contradictions = Operation(integrity.contradictions)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from openclaw_rl.learner import batch
+from openclaw_rl.shared.errors import JudgeAway
 from openclaw_rl.shared.records import Feedback, Outcome, PolicyVersion, Sampling, VersionSpan
+from tests.learner.judged import feedback
+from tests.learner.test_judge_away import Away
 from tests.learner.test_loop import COMPLAINTS, Worlds
 from tests.learner.world import World
 
@@ -88,6 +93,44 @@ async def test_a_judge_that_is_slow_is_waited_for_no_longer_than_some_minutes(
     assert await world.learner.once()
     assert (await counts(world))["consumed"] == 4
     # One more version makes those too old that the judge still has, so that it is given more time.
+    await world.judge.once()
+    assert not await world.learner.once()
+    monkeypatch.setattr(batch, "LAST_CHANCE_SECONDS", 0.0)
+    assert not await world.learner.once()  # they are more than those that the step would learn from
+    monkeypatch.setattr(batch, "OUTAGE_SECONDS", 0.0)
+    assert await world.learner.once()
+
+
+async def test_words_of_people_make_no_turn_too_old_that_waits_for_a_judge_that_is_away(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Away, "here", False)
+    judge = "tests.learner.test_judge_away:Away"
+    world = worlds(method="binary", batch_size=2, max_version_lag=0, judge=judge, judge_concurrency=8)
+    await world.versions.start()
+    for number in range(1, 5):
+        await world.says(number, "thanks")
+    for number in range(5, 13, 2):
+        for liked in (await world.says(number, ""), await world.says(number + 1, "")):
+            await world.journal.add_feedback(feedback(liked, 1.0))
+        for _ in range(2):  # those without words are postponed first
+            with suppress(JudgeAway):
+                await world.judge.once()
+        assert not await world.learner.once()
+    assert (await counts(world))["ready"] == 8  # more than the step was to take
+    monkeypatch.setattr(Away, "here", True)
+    await world.judge_all()
+    await learn_all(world)
+    assert await counts(world) == {"consumed": 12, "ready": 0, "queued": 0, "stale": 0}
+
+
+async def test_few_turns_without_a_verdict_hold_up_a_step_no_longer_than_hours(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds(method="binary", batch_size=2, max_version_lag=0, judge_concurrency=2)
+    await world.versions.start()
+    for number in range(1, 5):
+        await world.says(number, "thanks")
     await world.judge.once()
     assert not await world.learner.once()
     monkeypatch.setattr(batch, "LAST_CHANCE_SECONDS", 0.0)
