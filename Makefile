@@ -123,6 +123,7 @@ docs: setup
 	$(BIN)/python -m bench.first_hour --page
 	$(BIN)/python -m bench.clients_page
 	$(BIN)/python -m bench.reliability_page
+	$(BIN)/python -m bench.environments.page
 
 bench: setup
 	$(BIN)/python -m bench.serve_while_training --json $(ARGS)

@@ -29,8 +29,9 @@ from typing import Any
 import msgspec
 
 from bench import program
-from bench.learning import code_digest, costs, goals, plan, rates, report
-from bench.learning.cache import Cache, run_all
+from bench.cells import code_digest
+from bench.cells.cache import Cache, run_all
+from bench.learning import costs, goals, plan, rates, report
 from bench.learning.cell import TOGETHER, Cell, Result
 from bench.learning.run import run
 from openclaw_rl.evaluation import provenance

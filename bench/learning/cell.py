@@ -7,7 +7,7 @@ import json
 
 import msgspec
 
-from bench.learning import code_digest
+from bench.cells import code_digest
 from openclaw_rl.shared.hooks import is_hook
 
 PROBED = (24, 64, 128, 256)

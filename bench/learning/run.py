@@ -7,9 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from bench.learning import code_digest
+from bench.cells import code_digest
+from bench.cells.lab import Lab, lab
 from bench.learning.cell import PROBED, SPLIT_SEEDS, Cell, CurvePoint, Result
-from bench.learning.lab import Lab, lab
 from bench.learning.talk import Contrary, Lane, Preceded
 from openclaw_rl.evaluation.arm import settled
 from openclaw_rl.evaluation.conversation import ANSWER_TOKENS

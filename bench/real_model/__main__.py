@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from bench import program
-from bench.learning.cache import Cache, run_all
+from bench.cells.cache import Cache, run_all
 from bench.real_model import report
 from bench.real_model.cell import ARMS, PUBLISHED, STOPS, RealModelCell, RealModelResult
 from bench.real_model.people import NAMES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.learning.cache import Cache
+from bench.cells.cache import Cache
 from bench.real_model.cell import RealModelCell
 from openclaw_rl.shared.settings.settings import FIELDS
 

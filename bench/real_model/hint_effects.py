@@ -18,7 +18,7 @@ from statistics import pstdev
 from typing import Any
 
 from bench import program
-from bench.learning.lab import Lab, lab
+from bench.cells.lab import Lab, lab
 from bench.real_model.people import CHECKS, NAMES, PHRASES, PROMPTS
 from openclaw_rl.evaluation.statistics import Interval, spread
 from openclaw_rl.learner.hints import UNRELATED

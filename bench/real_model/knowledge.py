@@ -15,7 +15,7 @@ from random import Random
 
 import msgspec
 
-from bench.learning.lab import Lab
+from bench.cells.lab import Lab
 from openclaw_rl.evaluation.probe import NEVER_TRAIN, sampling_seed
 from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.gather import gather

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from bench.learning.lab import Lab, lab
+from bench.cells.lab import Lab, lab
 from bench.learning.talk import Lane
 from bench.real_model import knowledge
 from bench.real_model.base import BaseMeasures

@@ -35,8 +35,10 @@ from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
 
 GROUP = 8
-TASKS_A_STEP = 16
-"""`batch_size` of an own service is this times the group: with two turns an attempt, eight groups a step."""
+TURNS_A_STEP = 8
+"""`batch_size` of an own service is this times the group. It counts the turns that teach, about half of all: the others
+are of groups whose attempts all ended alike. With two turns an attempt, that makes eight groups a step.
+"""
 LEARNING: Mapping[str, Any] = {
     "method": "binary",
     "kl_base": 0.01,
@@ -202,12 +204,17 @@ def own_settings(options: EnvOptions) -> dict[str, str | int | float | bool]:
     settings, sources = load(default_policy(os.environ), file=file)
     chosen: dict[str, Any] = {"train": False, "temperature": 1.0}
     if options.action == "train":
-        chosen = {**LEARNING, "batch_size": TASKS_A_STEP * options.members, "seed": options.seed}
-        named = find_named(settings.engine.model)
-        if named is not None and named.reward_learning_rate:
-            chosen["learning_rate"] = named.reward_learning_rate
+        chosen = training_settings(settings.engine.model, group=options.members, seed=options.seed)
     given = {name for name, source in sources.items() if not source.startswith(("default", "preset"))}
     return {name: value for name, value in chosen.items() if name not in given}
+
+
+def training_settings(model: str, *, group: int, seed: int) -> dict[str, Any]:
+    """The settings of an own service that trains `model` on groups of so many attempts."""
+    named = find_named(model)
+    rate = named.reward_learning_rate if named is not None else 0.0
+    own = {"learning_rate": rate} if rate else {}
+    return {**LEARNING, "batch_size": TURNS_A_STEP * group, "seed": seed, **own}
 
 
 @asynccontextmanager

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from bench import clients_page, first_hour, gpu_page, judge_page, pages, reliability_page
+from bench.environments import page as environments_page
 from bench.learning import page as learning_page
 from bench.pages import Section, table
 from bench.real_model import page as real_model_page
 
 SECTIONS = (
     *clients_page.SECTIONS,
+    environments_page.SECTION,
     first_hour.SECTION,
     gpu_page.SECTION,
     judge_page.SECTION,

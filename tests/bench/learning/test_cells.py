@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.learning import cache as cells_cache
-from bench.learning import code_digest, judges
-from bench.learning.cache import Cache, run_all
+from bench.cells import cache as cells_cache
+from bench.cells import code_digest
+from bench.cells.cache import Cache, run_all
+from bench.learning import judges
 from bench.learning.cell import RUNS, Cell, Result
 from bench.learning.talk import Contrary, Lane, Preceded
 from openclaw_rl.evaluation.personas import create, take

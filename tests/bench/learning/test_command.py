@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from bench.cells import code_digest
+from bench.cells.cache import Cache
 from bench.learning import __main__ as command
-from bench.learning import code_digest, plan, rates
-from bench.learning.cache import Cache
+from bench.learning import plan, rates
 from bench.learning.cell import Cell, Result
 from tests.bench.learning.cells import result
 

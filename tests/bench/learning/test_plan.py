@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench.learning import code_digest, plan, rates
+from bench.cells import code_digest
+from bench.learning import plan, rates
 from bench.learning.cell import SPLIT_SEEDS, Cell, Result
 from openclaw_rl.shared.settings.method_defaults import METHODS
 from openclaw_rl.shared.settings.settings import Settings

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.learning.cache import Cache
+from bench.cells.cache import Cache
 from bench.real_model import __main__ as command
 from bench.real_model import report
 from bench.real_model.cell import RealModelCell, RealModelPoint, RealModelResult

@@ -60,8 +60,8 @@ def test_attempts_and_groups_by_default(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_own_service_learns_from_rewards_as_the_tiny_policy_can(monkeypatch: pytest.MonkeyPatch) -> None:
     options = EnvOptions(action="train", environment="sums", seed=3)
     found = own_settings(options)
-    assert (found["method"], found["kl_base"], found["batch_size"], found["seed"]) == ("binary", 0.01, 128, 3)
-    assert found["learning_rate"] == 0.004
+    assert (found["method"], found["kl_base"], found["batch_size"], found["seed"]) == ("binary", 0.01, 64, 3)
+    assert (found["learning_rate"], found["max_version_lag"]) == (0.004, 2)
     assert own_settings(EnvOptions(action="run", environment="sums")) == {"train": False, "temperature": 1.0}
     monkeypatch.setenv("OPENCLAW_RL_METHOD", "combined")
     monkeypatch.setenv("LEARNING_RATE", "1e-4")  # of the guides
@@ -71,7 +71,8 @@ def test_an_own_service_learns_from_rewards_as_the_tiny_policy_can(monkeypatch: 
 
 def test_a_model_of_your_own_keeps_the_methods_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENCLAW_RL_MODEL", "Qwen/Qwen3-0.6B")
-    assert "learning_rate" not in own_settings(EnvOptions(action="train", environment="sums"))
+    found = own_settings(EnvOptions(action="train", environment="sums"))
+    assert "learning_rate" not in found and found["max_version_lag"] == 2
 
 
 def test_the_guides_names_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:

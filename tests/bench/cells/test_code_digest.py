@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.learning import code_digest
+from bench.cells import code_digest
 
 SOURCES = {
     "bench/__init__.py": "",
