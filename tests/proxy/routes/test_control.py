@@ -219,7 +219,7 @@ def test_status_tells_classes_backlog_and_processes(service: Proxy) -> None:
     chat = next(entry for entry in status["classes"] if entry["reason"] == "chat")
     assert (chat["kind"], chat["description"]) == ("main", "no sign of a utility call")
     assert chat["count"] > 0
-    assert set(status["backlog"]) == {"unjudged", "ready", "quarantined"}
+    assert set(status["backlog"]) == {"unjudged", "ready", "groups", "quarantined"}
     assert status["processes"]["proxy"]["pid"] == service.process.pid
     assert status["processes"]["engine"]["alive"] is True
     assert status["ready"] is True
