@@ -217,8 +217,11 @@ def test_the_remedy_for_a_missing_extra_is_a_command_that_pip_accepts(installed:
 
 ABSENT = {"megatron": "megatron-core", "triton": "torch"}
 """The distributions that bring modules which may be missing here; others are named as their module is."""
-OPTIONAL = ("openclaw_rl/trainer_local/", "openclaw_rl/trainer_cloud/", "openclaw_rl/shared/objective/")
-"""Folders that are loaded only with an extra."""
+OPTIONAL = (
+    *("openclaw_rl/trainer_local/", "openclaw_rl/trainer_cloud/", "openclaw_rl/shared/objective/"),
+    *("openclaw_rl/environments/families/server.py", "openclaw_rl/environments/tools/mcp_tools.py"),
+)
+"""Folders and files that are loaded only with an extra."""
 OWN = {"openclaw_rl", *sys.stdlib_module_names}
 
 
