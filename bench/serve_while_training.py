@@ -1,7 +1,7 @@
 """Measure how training affects running chats: eight clients stream, first with training paused, then during training.
 
     python -m bench.serve_while_training [--url URL --key KEY] [--set NAME=VALUE …] [--json] [--clients 8]
-        [--seconds 40] [--publishes 4]
+        [--pause 0] [--seconds 40] [--publishes 4]
 
 The clients are simulated students, so both phases have the same load and every complaint is training data. The second
 phase trains on the conversations of the first and lasts until `--publishes` versions are published and `--seconds` have
@@ -22,6 +22,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
+from random import Random
 from typing import Any
 
 from bench.checks import Threshold, as_json, verdict
@@ -81,16 +82,21 @@ async def ask(client: ChatClient, messages: list[Message], phase: Phase) -> str 
     return "".join(text)
 
 
-async def chatter(client: ChatClient, number: int, phase: Phase, over: asyncio.Event) -> None:
-    """Let one student ask and react, one conversation after another, until the phase is over."""
+async def chatter(client: ChatClient, number: int, phase: Phase, over: asyncio.Event, pause: float) -> None:
+    """Let one student ask and react, one conversation after another, until the phase is over; each message takes
+    `pause` seconds to be written, more or less.
+    """
+    random = Random(number)
     student = Student(number)
     for problem in stream("train", number):
         if over.is_set():
             return
+        await asyncio.sleep(random.uniform(0.5, 1.5) * pause)
         messages: list[Message] = [{"role": "user", "content": student.ask(problem)}]
         reply = await ask(client, messages, phase)
         if reply is None or over.is_set():
             continue
+        await asyncio.sleep(random.uniform(0.5, 1.5) * pause)
         reaction = student.react(reply)
         messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": reaction.text}]
         await ask(client, messages, phase)
@@ -102,7 +108,7 @@ async def published(client: ChatClient) -> int:
     return sum(version["state"] in ("live", "retired") for version in versions)
 
 
-async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float, publishes: int) -> int:
+async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float, publishes: int, pause: float) -> int:
     """Let the students chat for `seconds` and until `publishes` versions are published; returns how many were."""
     over = asyncio.Event()
     earlier = await published(client)
@@ -117,7 +123,7 @@ async def hold(client: ChatClient, phase: Phase, *, clients: int, seconds: float
         over.set()
 
     first = 1000 * (1 + (phase.name == "training"))
-    await gather(watch(), *(chatter(client, first + number, phase, over) for number in range(clients)))
+    await gather(watch(), *(chatter(client, first + number, phase, over, pause) for number in range(clients)))
     phase.seconds = time.monotonic() - begun
     return await published(client) - earlier
 
@@ -137,18 +143,17 @@ async def mixed(client: ChatClient, turns: list[str]) -> int:
 async def measure(options: argparse.Namespace) -> int:
     """Run both phases and report them; returns the exit code."""
     idle, training = Phase("idle"), Phase("training")
+    load = {"clients": options.clients, "pause": options.pause}
     own = {"keep_checkpoints": str(options.publishes + 8)}  # so that all answers can be scored again
     async with service(options, own) as target, ChatClient(target.url, target.key, patience=0, timeout=180.0) as client:
         await client.post("/rl/pause")
         # Imports, caches and compilation are not part of the measurement.
-        await hold(client, Phase("warm-up"), clients=options.clients, seconds=3, publishes=0)
+        await hold(client, Phase("warm-up"), seconds=3, publishes=0, **load)
         log.print(f"{options.clients} clients stream, training paused …")
-        await hold(client, idle, clients=options.clients, seconds=options.seconds, publishes=0)
+        await hold(client, idle, seconds=options.seconds, publishes=0, **load)
         await client.post("/rl/resume")
         log.print(f"{options.clients} clients stream while it trains …")
-        publishes = await hold(
-            client, training, clients=options.clients, seconds=options.seconds, publishes=options.publishes
-        )
+        publishes = await hold(client, training, seconds=options.seconds, publishes=options.publishes, **load)
         if publishes < options.publishes:
             log.print(await client.get("/rl/status"))
         turns = idle.turns + training.turns
@@ -177,7 +182,7 @@ async def measure(options: argparse.Namespace) -> int:
         "mixed_version": mixed_version,
         "rescored": again._asdict() if again is not None else None,
         "publishes": publishes,
-        "clients": options.clients,
+        **load,
         **figures,
         "seconds": {phase.name: round(phase.seconds, 1) for phase in phases},
     }
@@ -202,6 +207,7 @@ async def measure(options: argparse.Namespace) -> int:
 def main() -> int:
     options = parser(__doc__, needs_service=True)
     options.add_argument("--clients", type=int, default=8, help="concurrent clients")
+    options.add_argument("--pause", type=float, default=0.0, help="seconds that a client takes to write a message")
     options.add_argument("--seconds", type=float, default=40.0, help="minimum length of each phase")
     options.add_argument("--publishes", type=int, default=4, help="versions to wait for in the second phase")
     return run(options, measure)

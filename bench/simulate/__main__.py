@@ -1,6 +1,6 @@
 """Run the whole service in one process on a virtual clock, under seeded faults, and check it against its promises.
 
-    python -m bench.simulate --seeds 10000 --workers 2 --json
+    python -m bench.simulate --seeds 10000 --workers 2 --cache FOLDER --json
     python -m bench.simulate --seed 17        one seed, with its trace: the same at every run
     python -m bench.simulate --mutants        and the seeds that each of eight mutants takes until it is found
 
@@ -16,6 +16,7 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from bench.mutants import MUTANTS, applied
@@ -51,15 +52,16 @@ def measure(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     result: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"first_bad_seed": None}
     seeds = range(options.first, options.first + options.seeds)
-    for outcome in spread(seeds, options.events, options.workers):
-        result["seeds"] += 1
-        result["events"] += outcome.events
-        result["violations"] += bool(outcome.violations)
-        result["no_progress"] += bool(outcome.no_progress)
-        if outcome.bad:
+    bad: list[SimulationResult] = []
+    for found in spread(seeds, options.events, options.workers, options.cache):
+        result["seeds"] += found.seeds
+        result["events"] += found.events
+        bad += found.bad
+        for outcome in found.bad:
             _describe(outcome)
-            first = result["first_bad_seed"]
-            result["first_bad_seed"] = outcome.seed if first is None else first
+    result["violations"] = sum(bool(outcome.violations) for outcome in bad)
+    result["no_progress"] = sum(bool(outcome.no_progress) for outcome in bad)
+    result["first_bad_seed"] = min((outcome.seed for outcome in bad), default=None)
     if options.mutants:
         result |= {"mutants": {name: found_after(name, options) for name in MUTANTS}}
     seconds = time.perf_counter() - began
@@ -87,6 +89,9 @@ def main() -> int:
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--seed", type=int, help="run this one alone and print its trace")
     options.add_argument("--workers", type=int, default=1, help="processes that run seeds side by side")
+    options.add_argument(
+        "--cache", type=Path, help="folder of what is done; a run of this code continues"
+    )
     options.add_argument("--events", type=int, default=200, help="events and faults of a simulation")
     options.add_argument(
         "--mutants", action="store_true", help="then put each mutant into the product, and look for it"

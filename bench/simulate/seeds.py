@@ -1,8 +1,7 @@
-"""Run simulations one after the other, or in several processes."""
+"""Run simulations one after the other, or in several processes; what is done is kept, so that a long run can continue."""
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -10,13 +9,39 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import msgspec
+
+from bench.cells import code_digest
+from bench.cells.cache import Cache
 from bench.simulate.events import SimulationResult, simulate
 from bench.simulate.world import prompter
 
-MEMORY = Path("/dev/shm")
-"""A RAM disk, where there is one."""
+_MEMORY = Path("/dev/shm")
 _AT_ONCE = 50
-"""Seeds that a process is given at a time."""
+_RUNS = ("bench.simulate.seeds",)
+"""The module from which the code of a simulation is found."""
+
+
+class SomeSeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """Neighbouring seeds, which one process runs. `code` is the digest of what they run."""
+
+    first: int
+    count: int
+    events: int
+    code: str
+
+    @property
+    def key(self) -> str:
+        """A name for the cache."""
+        return f"{self.code}/{self.first}-{self.count}-{self.events}"
+
+
+class SeedsResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Results without their traces, but for those that were `bad`: numbers of all, and the bad ones."""
+
+    seeds: int
+    events: int
+    bad: list[SimulationResult]
 
 
 def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
@@ -24,22 +49,37 @@ def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
     prompter()
     gc.collect()
     gc.freeze()
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="simulate") as top:
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None, prefix="simulate") as top:
         for seed in seeds:
             with tempfile.TemporaryDirectory(dir=top, prefix="seed") as folder:
                 yield simulate(seed, Path(folder), events=events)
 
 
-def spread(seeds: range, events: int, workers: int) -> Iterator[SimulationResult]:
-    """Run seeds in several processes; the results come in the order of the seeds."""
+def spread(seeds: range, events: int, workers: int, folder: Path | None) -> Iterator[SeedsResult]:
+    """Run seeds in `workers` processes; results of this code that are in `folder` already are not made again."""
+    cache = Cache(folder, SeedsResult) if folder is not None else None
+    code = code_digest.digest(_RUNS)
+    starts = range(seeds.start, seeds.stop, _AT_ONCE)
+    parts = [SomeSeeds(first=at, count=min(_AT_ONCE, seeds.stop - at), events=events, code=code) for at in starts]
+    known = {part: found for part in parts if cache is not None and (found := cache.get(part)) is not None}
+    missing = [part for part in parts if part not in known]
+    yield from known.values()
     if workers <= 1:
-        yield from outcomes(seeds, events)
+        made = map(run, missing)
+        yield from (_kept(cache, part, found) for part, found in zip(missing, made, strict=True))
         return
-    parts = [seeds[start : start + _AT_ONCE] for start in range(0, len(seeds), _AT_ONCE)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(_part, parts, [events] * len(parts)):
-            yield from found
+        made = pool.map(run, missing)
+        yield from (_kept(cache, part, found) for part, found in zip(missing, made, strict=True))
 
 
-def _part(seeds: range, events: int) -> list[SimulationResult]:
-    return [dataclasses.replace(one, trace=[]) for one in outcomes(seeds, events)]
+def run(part: SomeSeeds) -> SeedsResult:
+    """Run the seeds of a part."""
+    found = list(outcomes(range(part.first, part.first + part.count), part.events))
+    return SeedsResult(seeds=len(found), events=sum(one.events for one in found), bad=[one for one in found if one.bad])
+
+
+def _kept(cache: Cache[SeedsResult] | None, part: SomeSeeds, found: SeedsResult) -> SeedsResult:
+    if cache is not None:
+        cache.put(part, found)
+    return found
