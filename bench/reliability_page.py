@@ -29,7 +29,13 @@ class Promise(NamedTuple):
         return [self.promise, self.tried.format(**values), self.seen.format(**values), met(self.kept(found))]
 
 
-def _words(found: Mapping[str, Any]) -> dict[str, str]:
+def _gap_ratio(found: Mapping[str, Any]) -> float:
+    """The 99th percentile of the gaps between tokens while it trains, relative to that without training; 0 unknown."""
+    gaps = found.get("gap_p99_ms") or {}
+    return float(gaps["training"] / gaps["idle"]) if gaps else 0.0
+
+
+def _words(found: Mapping[str, Any]) -> dict[str, Any]:
     """Say how far a run went, by its result; results from before `most` was recorded leave it open."""
     most, mutants = found.get("most"), found.get("mutants") or {}
     caught = sum(bool(how) for how in mutants.values())
@@ -37,6 +43,7 @@ def _words(found: Mapping[str, Any]) -> dict[str, str]:
         "calls": {None: "some of its calls", 0: "each of its calls"}.get(most, f"at most {most} of its calls"),
         "mutated": f"; {caught} of {len(mutants)} errors put in on purpose were found" if mutants else "",
         "trials_too": ", and the other faults of `bench.chaos` below" if found.get("trials") else "",
+        "gap_ratio": _gap_ratio(found),
         "unlearned": "" if found.get("all_learned") else ", but the run ended before all was learned",
     }
 
@@ -51,6 +58,8 @@ FLAT_KB = 100.0
 
 SLOWER = 1.2
 """The 99th percentile of a request's time at the end of a soak may be so many times that at its start."""
+MOST_GAP = 2.0
+"""The 99th percentile of the gaps between tokens may be so many times that without training."""
 MOST_DROPPED = 0.05
 """Share of a backlog that may be dropped as too old."""
 BACKLOG = f"A backlog is learned from: at most {MOST_DROPPED:.0%} of it is dropped"
@@ -117,10 +126,15 @@ PROMISES = (
     Promise(
         "serve_while_training",
         "No request is refused or cut because of training, and no answer mixes two versions",
-        "{publishes} publishes under {requests} streamed answers",
-        "{refused} refused, {cut} cut, {mixed_version} mixed",
-        _none("refused", "cut", "mixed_version"),
-        "publishes",
+        "{publishes} publishes under {requests} streamed answers of {clients} clients",
+        "{refused} refused, {cut} cut, {mixed_version} mixed; {rescored[answers]} scored again by another program, "
+        "{rescored[off]} off; p99 gap between tokens {gap_ratio:.2f} × that without training",
+        lambda found: (
+            _none("refused", "cut", "mixed_version")(found)
+            and not found["rescored"]["off"]
+            and _gap_ratio(found) <= MOST_GAP
+        ),
+        "rescored",
     ),
     Promise(
         "soak",

@@ -16,16 +16,19 @@ from openclaw_rl.shared.checkpoints import SERVED
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import Turn
 
-TOLERANCE = 5e-3
+TOLERANCE = 5e-4
 """Nats a token, in the mean over an answer, by which logprobs of two programs in single precision may differ."""
 
 
 class Rescored(NamedTuple):
-    """Numbers of answers: scored again, off under their own version, and distinguishable from the version before it."""
+    """Numbers of answers: scored again, off under their own version, and distinguishable from the version before it;
+    the `largest` mean difference under their own version, in nats a token.
+    """
 
     answers: int
     off: int
     distinguishable: int
+    largest: float
 
 
 def rescore(data: Path, base: str, turn_ids: Sequence[str]) -> Rescored:
@@ -40,7 +43,7 @@ def rescore(data: Path, base: str, turn_ids: Sequence[str]) -> Rescored:
     before = [(turn, parents.get(turn.versions[0].version)) for turn in turns if turn.turn_id in own]
     other = dict(_differences(data, base, [(turn, parent) for turn, parent in before if parent is not None]))
     off, distinguishable = (sum(one > TOLERANCE for one in found.values()) for found in (own, other))
-    return Rescored(len(own), off, distinguishable)
+    return Rescored(len(own), off, distinguishable, max(own.values(), default=0.0))
 
 
 def _differences(data: Path, base: str, asked: Sequence[tuple[Turn, int]]) -> Iterator[tuple[str, float]]:

@@ -89,9 +89,7 @@ def main() -> int:
     options.add_argument("--first", type=int, default=0, help="the first seed")
     options.add_argument("--seed", type=int, help="run this one alone and print its trace")
     options.add_argument("--workers", type=int, default=1, help="processes that run seeds side by side")
-    options.add_argument(
-        "--cache", type=Path, help="folder of what is done; a run of this code continues"
-    )
+    options.add_argument("--cache", type=Path, help="folder of what is done; a run of this code continues")
     options.add_argument("--events", type=int, default=200, help="events and faults of a simulation")
     options.add_argument(
         "--mutants", action="store_true", help="then put each mutant into the product, and look for it"

@@ -1,4 +1,4 @@
-"""Run simulations one after the other, or in several processes; what is done is kept, so that a long run can continue."""
+"""Run simulations one after the other, or in several processes. Results are kept, so that a long run can continue."""
 
 from __future__ import annotations
 
