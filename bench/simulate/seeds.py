@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,8 +16,10 @@ from bench.cells.cache import Cache
 from bench.simulate.events import SimulationResult, simulate
 from bench.simulate.world import prompter
 
-_MEMORY = Path("/dev/shm")
+MEMORY = Path("/dev/shm")
+"""A RAM disk, where there is one."""
 _AT_ONCE = 50
+"""Seeds that a process is given at a time."""
 _RUNS = ("bench.simulate.seeds",)
 """The module from which the code of a simulation is found."""
 
@@ -49,7 +51,7 @@ def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
     prompter()
     gc.collect()
     gc.freeze()
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None, prefix="simulate") as top:
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="simulate") as top:
         for seed in seeds:
             with tempfile.TemporaryDirectory(dir=top, prefix="seed") as folder:
                 yield simulate(seed, Path(folder), events=events)
@@ -65,12 +67,10 @@ def spread(seeds: range, events: int, workers: int, folder: Path | None) -> Iter
     missing = [part for part in parts if part not in known]
     yield from known.values()
     if workers <= 1:
-        made = map(run, missing)
-        yield from (_kept(cache, part, found) for part, found in zip(missing, made, strict=True))
+        yield from _made(cache, missing, map(run, missing))
         return
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        made = pool.map(run, missing)
-        yield from (_kept(cache, part, found) for part, found in zip(missing, made, strict=True))
+        yield from _made(cache, missing, pool.map(run, missing))
 
 
 def run(part: SomeSeeds) -> SeedsResult:
@@ -79,7 +79,10 @@ def run(part: SomeSeeds) -> SeedsResult:
     return SeedsResult(seeds=len(found), events=sum(one.events for one in found), bad=[one for one in found if one.bad])
 
 
-def _kept(cache: Cache[SeedsResult] | None, part: SomeSeeds, found: SeedsResult) -> SeedsResult:
-    if cache is not None:
-        cache.put(part, found)
-    return found
+def _made(
+    cache: Cache[SeedsResult] | None, parts: Sequence[SomeSeeds], made: Iterable[SeedsResult]
+) -> Iterator[SeedsResult]:
+    for part, found in zip(parts, made, strict=True):
+        if cache is not None:
+            cache.put(part, found)
+        yield found
