@@ -25,7 +25,7 @@ sys.stdout.buffer.write(msgspec.json.encode(found))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.timeout(600)
 def test_a_cell_runs_for_real_and_its_code_has_every_module_that_it_loads() -> None:
     printed = subprocess.run([sys.executable, "-W", "ignore", "-c", RUN], capture_output=True, check=True).stdout
