@@ -121,6 +121,14 @@ async def test_a_fault_is_tried_again_in_a_fresh_session_whose_outcome_comes_fir
     assert second.startswith("ValueError: a bug (") and "test_runner.py:" in second
 
 
+async def test_a_group_has_as_many_outcomes_as_members_before_those_of_failed_tries(tmp_path: Path) -> None:
+    """A group is complete with its number of outcomes, and members that are still at work would miss in it."""
+    faults = iter([EnvironmentFault("no display")])
+    async with runner(tmp_path, Agent(lambda *_: next(faults, 1.0)), group=3, concurrency=1) as (run, service):
+        await run.run(TASKS[:1])
+    assert [outcome["reward"] for outcome in service.outcomes] == [1.0, 1.0, 1.0, None]
+
+
 async def test_an_environment_that_fails_for_good_has_no_verdict_and_ends_the_run(tmp_path: Path) -> None:
     tasks = [Task(id=f"t{number}") for number in range(FAULTS_IN_A_ROW + 5)]
     agent = Agent(lambda task, endpoint: EnvironmentFault("no display"))
