@@ -176,6 +176,15 @@ def test_a_run_without_a_folder_gets_a_new_one_and_the_last_is_resumed(
     assert folder_of(replace(options, out=Path("here"))) == Path("here")
 
 
+@pytest.mark.parametrize(
+    "spec", ["mcp:env API_KEY=abc-1234-def server", "mcp:https://u/mcp?a=1&key=abc-1234-def", "mcp:env K='abc-1234-d' s"]
+)
+def test_a_key_in_the_command_gets_into_no_name_and_no_log(spec: str) -> None:
+    options = EnvOptions(action="train", environment=spec)
+    kept = [options.named_folder, command._identity(options), options.title]
+    assert "1234" not in str(kept) and options.title.startswith("mcp:") and "…" in options.title
+
+
 def test_a_measure_trains_nothing_against_a_scripted_service(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
