@@ -177,7 +177,8 @@ def test_a_run_without_a_folder_gets_a_new_one_and_the_last_is_resumed(
 
 
 @pytest.mark.parametrize(
-    "spec", ["mcp:env API_KEY=abc-1234-def server", "mcp:https://u/mcp?a=1&key=abc-1234-def", "mcp:env K='abc-1234-d' s"]
+    "spec",
+    ["mcp:env API_KEY=abc-1234-def server", "mcp:https://u/mcp?a=1&key=abc-1234-def", "mcp:env K='abc-1234-d' s"],
 )
 def test_a_key_in_the_command_gets_into_no_name_and_no_log(spec: str) -> None:
     options = EnvOptions(action="train", environment=spec)
