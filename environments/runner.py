@@ -181,7 +181,7 @@ class AttemptRunner:
 
 def checked_attempt(value: object, harness: object) -> Attempt:
     """The result of a harness, its reward as a float. Raises `ConfigError` for something else, for a reward that is no
-    finite number, for a reward of a failure, and for a detail that is no JSON.
+    finite number, for a reward of a failure, and for a detail or a next_state that is no JSON.
     """
     where = f"{type(harness).__name__}.run()"
     if not isinstance(value, Attempt):
@@ -194,9 +194,9 @@ def checked_attempt(value: object, harness: object) -> Attempt:
             raise ConfigError(f"{where} returned the status {value.status} with the reward {reward}: a fault has none")
         value.reward = float(reward)
     try:
-        msgspec.json.encode(value.detail)
-    except TypeError as error:
-        raise ConfigError(f"{where} returned a detail that is no JSON: {error}") from error
+        msgspec.json.encode((value.detail, value.next_state))
+    except (TypeError, ValueError) as error:  # a ValueError: half of a surrogate pair
+        raise ConfigError(f"{where} returned a detail or a next_state that is no JSON: {error}") from error
     return value
 
 

@@ -36,8 +36,8 @@ from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
 
 GROUP = 8
 TURNS_A_STEP = 8
-"""`batch_size` of an own service is this times the group. It counts the turns that teach, about half of all: the others
-are of groups whose attempts all ended alike. With two turns an attempt, that makes eight groups a step.
+"""`batch_size` of an own service is this times the group. It counts the turns that teach: the others are of groups
+whose attempts all ended alike.
 """
 LEARNING: Mapping[str, Any] = {
     "method": "binary",
@@ -341,7 +341,7 @@ async def _train(options: EnvOptions, say: Callable[[str], None]) -> dict[str, A
                 say("the learner is not done; the last attempts may not count yet")
             before, status = status, await run.client.get("/rl/status")
             result["version"] = status["version"]["live"]
-            if result["version"] == before["version"]["live"]:
+            if result["version"] == before["version"]["live"] and not options.resume:  # else it was made earlier
                 say(f"no version was made. {status['why_untrained']}")
             if held_out:
                 result["after"] = await run.attempt("after", held_out, group=1, train=False)

@@ -162,7 +162,8 @@ async def test_a_time_out_inside_a_harness_is_a_fault(tmp_path: Path) -> None:
         (Attempt(reward=float("nan")), "returned the reward nan; it is a finite number, or None"),
         (Attempt(reward="1"), "returned the reward '1'; it is a finite number"),  # type: ignore[arg-type]
         (Attempt(reward=0.0, status="env_error"), "status env_error with the reward 0.0: a fault has none"),
-        (Attempt(reward=1.0, detail={"at": object()}), "returned a detail that is no JSON"),
+        (Attempt(reward=1.0, detail={"at": object()}), "returned a detail or a next_state that is no JSON"),
+        (Attempt(reward=1.0, next_state="caf\udce9"), "no JSON: 'utf-8' codec can't encode"),
     ],
 )
 async def test_a_result_that_would_falsify_rewards_stops_the_run(tmp_path: Path, made: Attempt, said: str) -> None:
