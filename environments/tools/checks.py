@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import math
 import re
@@ -14,6 +12,7 @@ import msgspec
 
 from openclaw_rl.environments.attempt import EnvironmentFault, Task
 from openclaw_rl.environments.steps import Verdict
+from openclaw_rl.environments.tools.functions import call_function
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import resolve
 
@@ -94,9 +93,7 @@ def last_number(text: str) -> float | None:
 async def _checked(check: str, data: dict[str, Any], calls: list[dict[str, Any]], answer: str) -> Any:
     function = resolve(check)
     try:
-        if inspect.iscoroutinefunction(function):
-            return await function(data, calls, answer)
-        return await asyncio.to_thread(function, data, calls, answer)
+        return await call_function(function, data, calls, answer)
     except Exception as error:
         raise EnvironmentFault(f"the check {check} failed: {type(error).__name__}: {error}") from error
 

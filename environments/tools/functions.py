@@ -19,7 +19,7 @@ import shlex
 import shutil
 import threading
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,41 +102,40 @@ class FunctionTools:
 async def _apply(path: str, arguments: dict[str, Any]) -> Observation:
     function = resolve(path)
     try:
-        called = function if inspect.iscoroutinefunction(function) else _in_thread(function)
-        value = await called(**arguments)
+        value = await call_function(function, **arguments)
         return Observation(text=value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
     except Exception as error:
         return Observation(text=f"{type(error).__name__}: {error}", error=True)
 
 
-def _in_thread(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """The function, called in a thread that ends with the process: one that hangs must not hold up our end."""
+async def call_function(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """The value of a function of the user's: awaited if it is async, else from a thread that ends with the process, for
+    one that hangs must not hold up our end.
+    """
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments, **named)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
 
-    async def call(**arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
+    def settle(value: Any, error: Exception | None) -> None:
+        if done.done():  # timed out
+            return
+        if error is None:
+            done.set_result(value)
+        else:
+            done.set_exception(error)
 
-        def settle(value: Any, error: Exception | None) -> None:
-            if done.done():  # timed out
-                return
-            if error is None:
-                done.set_result(value)
-            else:
-                done.set_exception(error)
+    def work() -> None:
+        value, failure = None, None
+        try:
+            value = function(*arguments, **named)
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: too late
+            loop.call_soon_threadsafe(settle, value, failure)
 
-        def work() -> None:
-            value, failure = None, None
-            try:
-                value = function(**arguments)
-            except Exception as error:
-                failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed: too late
-                loop.call_soon_threadsafe(settle, value, failure)
-
-        threading.Thread(target=work, daemon=True, name="tool").start()
-        return await done
-
-    return call
+    threading.Thread(target=work, daemon=True, name="tool").start()
+    return await done
 
 
 async def _run(command: str | list[str], arguments: dict[str, Any]) -> Observation:
