@@ -21,18 +21,16 @@ import re
 import sqlite3
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from bench.cells.cache import Cache, run_all
 from bench.program import log, parser, report, run
 from bench.reliability_check import check, figures
 from bench.reliability_page import MOST_DROPPED
@@ -372,12 +370,17 @@ def _set_aside(data: Path) -> dict[str, int]:
 
 
 class OutageJob(NamedTuple):
-    """One run, for another process."""
+    """One run, for a worker process."""
 
     situation: str
     method: str
     scale: float
     imports: int
+
+    @property
+    def key(self) -> str:
+        """A name for its result."""
+        return f"{self.situation}, {self.method}"
 
     def run(self) -> dict[str, Any]:
         """The figures."""
@@ -386,10 +389,7 @@ class OutageJob(NamedTuple):
         with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="outages") as top:
             folder = Path(top) / "world"
             folder.mkdir()
-            began = time.process_time()
-            found = measured(situation, folder, {"method": self.method}, scale=self.scale, imports=self.imports)
-        log.print(f"{self.situation}, {self.method}: {time.process_time() - began:.0f} s of processor time")
-        return found
+            return measured(situation, folder, {"method": self.method}, scale=self.scale, imports=self.imports)
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -400,11 +400,8 @@ def measure(options: argparse.Namespace) -> int:
         for situation in SITUATIONS
         if options.situation in (None, situation.name)
     ]
-    if options.workers <= 1:
-        rows = [job.run() for job in jobs]
-    else:
-        with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-            rows = list(pool.map(OutageJob.run, jobs))
+    with tempfile.TemporaryDirectory() as results:
+        rows = run_all(jobs, Cache(Path(results), dict[str, Any]), options.workers, OutageJob.run, _show)
     result = {
         "situations": rows,
         "turns": sum(row["turns"] for row in rows),
@@ -416,6 +413,10 @@ def measure(options: argparse.Namespace) -> int:
     report(options, "outages", COLUMNS, shown, result)
     kept = result["dropped_share"] <= MOST_DROPPED and not result["stayed"]
     return int(not kept or any(row["faults"] or row["refused"] for row in rows))
+
+
+def _show(done: int, total: int, found: Mapping[str, Any], seconds: float) -> None:
+    log.print(f"{done}/{total} ({seconds / 60:.0f} min) {found['situation']}, {found['method']}", highlight=False)
 
 
 def main() -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench.pages import Section, met, result, table
@@ -128,7 +129,8 @@ PROMISES = (
         "No request is refused or cut because of training, and no answer mixes two versions",
         "{publishes} publishes under {requests} streamed answers of {clients} clients",
         "{refused} refused, {cut} cut, {mixed_version} mixed; {rescored[answers]} scored again by another program, "
-        "{rescored[off]} off; p99 gap between tokens {gap_ratio:.2f} × that without training",
+        "{rescored[off]} off, {rescored[distinguishable]} of which would be off under the version before; p99 gap "
+        "between tokens {gap_ratio:.2f} × that without training",
         lambda found: (
             _none("refused", "cut", "mixed_version")(found)
             and not found["rescored"]["off"]
@@ -153,20 +155,42 @@ PROMISES = (
 """In the order of the table."""
 
 
-def outage_row(found: Mapping[str, Any]) -> list[str]:
-    """The cells for a situation of `bench.outages`. It proves nothing where a method cannot use most of the turns."""
-    ended = found["seconds"] is not None
-    learned = f"settled after {found['seconds'] / 60:.0f} minutes" if ended else "never settled"
-    others = {name.partition(":")[0]: count for name, count in found["set_aside"].items() if not name.startswith(STALE)}
-    reasons = "".join(f"; {count} set aside otherwise: {name}" for name, count in others.items())
-    kept = ended and not found["faults"] and not found["refused"] and found["dropped_share"] <= MOST_DROPPED
-    used = 2 * sum(others.values()) <= found["settled"]
+def outage_rows(situations: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """A row for each method and verdict on situations of `bench.outages`."""
+    groups: dict[tuple[str, bool | None], list[Mapping[str, Any]]] = {}
+    for one in situations:
+        groups.setdefault((one["method"], _survived(one)), []).append(one)
+    return [_outage_row(method, kept, several) for (method, kept), several in groups.items()]
+
+
+def _outage_row(method: str, kept: bool | None, several: Sequence[Mapping[str, Any]]) -> list[str]:
+    seconds = [one["seconds"] for one in several]
+    settled = "not all settled" if None in seconds else f"settled after at most {max(seconds) / 60:.0f} minutes"
+    reasons = sum(map(_other_reasons, several), Counter[str]())
     return [
         BACKLOG,
-        f"{found['situation']}, {found['turns']} turns in all, method {found['method']}",
-        f"{found['dropped_share']:.1%} of {found['settled']} dropped, {found['lost']} lost, {learned}{reasons}",
-        met(None if kept and not used else kept),
+        f"{', '.join(one['situation'] for one in several)}; {_sum(several, 'turns')} turns in all, method {method}",
+        f"at most {max(one['dropped_share'] for one in several):.1%} dropped, {_sum(several, 'lost')} lost, {settled}"
+        + "".join(f"; {count} set aside otherwise: {name}" for name, count in reasons.most_common()),
+        met(kept),
     ]
+
+
+def _survived(found: Mapping[str, Any]) -> bool | None:
+    """The verdict on a situation; `None` where a method cannot use most of the turns, which proves nothing."""
+    good = found["seconds"] is not None and not found["faults"] and not found["refused"]
+    kept = good and found["dropped_share"] <= MOST_DROPPED
+    return None if kept and 2 * _other_reasons(found).total() > found["settled"] else kept
+
+
+def _other_reasons(found: Mapping[str, Any]) -> Counter[str]:
+    """The turns that were set aside, but not as too old, by reason."""
+    aside = found["set_aside"].items()
+    return Counter({name.partition(":")[0]: count for name, count in aside if not name.startswith(STALE)})
+
+
+def _sum(several: Iterable[Mapping[str, Any]], name: str) -> int:
+    return sum(one[name] for one in several)
 
 
 COLUMNS = ("promised", "tried", "seen", "")
@@ -178,7 +202,7 @@ def measured() -> str:
     rows = [promise.row(found[promise.result]) for promise in PROMISES]
     outages = found["outages"] = result("outages.json")
     untried = [[BACKLOG, "`bench.outages`", "", met(None)]]
-    rows += [outage_row(one) for one in outages["situations"]] if outages else untried
+    rows += outage_rows(outages["situations"]) if outages else untried
     chaos = found["chaos"] or {}
     rows += [[trial["promise"], trial["tried"], trial["seen"], met(trial["kept"])] for trial in chaos.get("trials", ())]
     runs = [f"- `{one['command']}`, {one['date']}" for one in found.values() if one]

@@ -174,6 +174,10 @@ class AttemptLog:
         tries = len(self._sessions.get(member, ()))
         return f"{self.run}.{member.group}.{member.number}" + (f".retry-{tries}" if tries else "")
 
+    def is_posted(self, session: str) -> bool:
+        """True if the outcome of a session that began is acknowledged."""
+        return session not in self._unposted
+
     def unposted(self, member: Member) -> list[tuple[str, EndedLine | None]]:
         """The member's sessions without an acknowledged outcome, the last one first; `None` for one that did not end,
         for its runner was killed.

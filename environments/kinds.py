@@ -7,6 +7,7 @@ attempts share. A new kind is one entry in `KINDS`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Literal, Protocol
@@ -98,6 +99,8 @@ OWN = KindEntry("./FILE.py or MODULE:FUNCTION", f"an environment of your own ({P
 NAMES = {"toolcall": "tools", "tool-call": "tools"}
 """Other names of kinds, from guides of other systems."""
 NOT_YET = ("terminal", "gui", "swe")
+_VALUE = re.compile(r"""\w=["']?([^\s&"']{8,})""")
+"""A value in a command or an address, long enough for a key."""
 
 
 def create_kind(spec: str, options: KindOptions) -> TaskSource:
@@ -112,6 +115,15 @@ def create_kind(spec: str, options: KindOptions) -> TaskSource:
         raise ConfigError(f"this version has no environment {word!r}; a harness of your own can bring it: {PAGE}")
     known = ", ".join([*(entry.usage for entry in KINDS.values()), OWN.usage])
     raise ConfigError(f"there is no environment {spec!r}; choose one of {known}")
+
+
+def hide_values(text: str, spec: str) -> str:
+    """The text without the values in `spec` (`mcp:env KEY=… server`, `mcp:https://…?key=…`): they may be keys, and what
+    the text is kept in (folders, logs, the journal) is read by others.
+    """
+    for value in _VALUE.findall(spec):
+        text = text.replace(value, "…")
+    return text
 
 
 def checked_kind(kind: Any, spec: str) -> TaskSource:

@@ -1,7 +1,7 @@
 """Attempts at tasks, many at a time: start a session, let the harness work, post the outcome.
 
 The environment's failures are no rewards. Such an attempt is tried again in a fresh session of the same group, a few
-times; its own session gets an outcome without a verdict, once the other one has its outcome: a group counts its
+times; its own session gets an outcome without a verdict, once all members of the group have theirs: a group counts its
 outcomes, and would otherwise be complete too early.
 """
 
@@ -12,6 +12,7 @@ import math
 import re
 import time
 import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from numbers import Real
 from typing import Any
@@ -68,6 +69,7 @@ class AttemptRunner:
         self._admit = admit
         self._ended = ended
         self._slots = asyncio.Semaphore(plan.concurrency)
+        self._acknowledged: Counter[str] = Counter()
         self._faults = 0
 
     async def run(self, tasks: Sequence[Task]) -> list[EndedLine]:
@@ -93,9 +95,18 @@ class AttemptRunner:
                     await self._admit(member)
                 found = await self._attempts(task, member)
                 self._ended(found)
-            for session, line in self._log.unposted(member):
-                await self._post(session, line)
+            if not self._log.is_posted(found.session):
+                await self._post(found.session, found)
+            self._acknowledged[member.group] += 1
+            if self._acknowledged[member.group] == self._plan.group:
+                await self._post_failed_tries(member)
         return found
+
+    async def _post_failed_tries(self, one: Member) -> None:
+        """Post the outcomes of the tries that failed or were cut off, in the group of this member."""
+        for number in range(self._plan.group):
+            for session, line in self._log.unposted(msgspec.structs.replace(one, number=number)):
+                await self._post(session, line)
 
     async def _attempts(self, task: Task, member: Member) -> EndedLine:
         """Try until there is a result that is no failure of the environment, or it has failed too often."""
@@ -170,7 +181,7 @@ class AttemptRunner:
 
 def checked_attempt(value: object, harness: object) -> Attempt:
     """The result of a harness, its reward as a float. Raises `ConfigError` for something else, for a reward that is no
-    finite number, for a reward of a failure, and for a detail that is no JSON.
+    finite number, for a reward of a failure, and for a detail or a next_state that is no JSON.
     """
     where = f"{type(harness).__name__}.run()"
     if not isinstance(value, Attempt):
@@ -183,9 +194,9 @@ def checked_attempt(value: object, harness: object) -> Attempt:
             raise ConfigError(f"{where} returned the status {value.status} with the reward {reward}: a fault has none")
         value.reward = float(reward)
     try:
-        msgspec.json.encode(value.detail)
-    except TypeError as error:
-        raise ConfigError(f"{where} returned a detail that is no JSON: {error}") from error
+        msgspec.json.encode((value.detail, value.next_state))
+    except (TypeError, ValueError) as error:  # a ValueError: half of a surrogate pair
+        raise ConfigError(f"{where} returned a detail or a next_state that is no JSON: {error}") from error
     return value
 
 

@@ -100,7 +100,7 @@ class ChatClient:
             timeout=httpx.Timeout(timeout, connect=10.0),
             limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
             trust_env=False,
-            verify=not self.url.startswith("http://"),  # loading the certificates takes each client 25 ms
+            verify=not self.url.startswith("http://"),  # each client would load the certificates
         )
 
     async def __aenter__(self) -> ChatClient:

@@ -59,7 +59,7 @@ def run_all(
     cells: Sequence[C],
     cache: Cache[R],
     workers: int,
-    run: Callable[[C], Coroutine[Any, Any, R]],
+    run: Callable[[C], Coroutine[Any, Any, R] | R],
     show: Callable[[int, int, R, float], None],
     *,
     until: float = math.inf,
@@ -80,7 +80,7 @@ def _run_missing(
     missing: Sequence[C],
     cache: Cache[R],
     workers: int,
-    run: Callable[[C], Coroutine[Any, Any, R]],
+    run: Callable[[C], Coroutine[Any, Any, R] | R],
     show: Callable[[int, int, R, float], None],
     begun: float,
     until: float,
@@ -148,5 +148,6 @@ def _begin(parent: int) -> None:
     logging.basicConfig(level="ERROR")
 
 
-def _run(run: Callable[[C], Coroutine[Any, Any, R]], cell: C) -> R:
-    return asyncio.run(run(cell))
+def _run(run: Callable[[C], Coroutine[Any, Any, R] | R], cell: C) -> R:
+    found = run(cell)
+    return asyncio.run(found) if isinstance(found, Coroutine) else found

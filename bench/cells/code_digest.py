@@ -12,9 +12,22 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
 from openclaw_rl.evaluation.judges import RULES
 from openclaw_rl.shared.backends import BACKENDS
+from openclaw_rl.shared.errors import OpenClawRLError
+
+
+class CodedCell(Protocol):
+    """A cell that has the digest of its code; "" if it is not to be compared."""
+
+    @property
+    def code(self) -> str: ...
+
+    def with_code(self) -> CodedCell:
+        """The same for the code as it is now."""
+
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("openclaw_rl", "bench")
@@ -52,6 +65,13 @@ def modules(names: tuple[str, ...]) -> frozenset[str]:
             found.add(name)
             waiting += [name.rpartition(".")[0], *_imports(name)]
     return frozenset(found - set(OURS))
+
+
+def check_unchanged(cell: CodedCell) -> None:
+    """Raise `OpenClawRLError` if the code of a cell was changed since it got its digest."""
+    digest.cache_clear()
+    if cell.code and cell.with_code().code != cell.code:
+        raise OpenClawRLError("the code was changed during the run: start again, from a checkout that stays as it is")
 
 
 def uncommitted(names: tuple[str, ...]) -> list[str]:

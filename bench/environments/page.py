@@ -15,9 +15,10 @@ _HEAD = """
 `{command}`
 ({date}; commit {commit:.8}; shipped policy, settings of `openclaw-rl env train`). Held-out tasks are attempted once
 before and once after at most {episodes} attempts; rates are those of all seeds together, in brackets with their 95 %
-interval. In `trained` the rule judge's votes on each step have the weight {step_rewards} (`step_rewards`), and in
-`outcome_only` none. In `placebo` the outcomes of each group are permuted, and `control` does not train. Word problems
-and plain style are those of the simulated student, before and after.
+interval, which does not say how much seeds differ. In `trained` the rule judge's votes on each step have the weight
+{step_rewards} (`step_rewards`), and in `outcome_only` none. `placebo` is `outcome_only` with the outcomes of each group
+permuted, and `control` does not train. Word problems and plain style are those of the simulated student, before and
+after.
 
 """
 _GOALS = "\n{met} of {all} goals are met.\n\n"

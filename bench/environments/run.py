@@ -24,7 +24,6 @@ from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import probe
 from openclaw_rl.evaluation.provenance import commit
 from openclaw_rl.shared.chat_client import ChatClient
-from openclaw_rl.shared.errors import OpenClawRLError
 
 CONCURRENCY = 32
 """Held-out tasks and word problems at a time."""
@@ -52,9 +51,7 @@ async def run(cell: EnvironmentCell) -> EnvironmentResult:
             after = await work.point("after")
         status = await client.get("/rl/status")
         versions = [version for version in (await client.get("/rl/versions"))["versions"] if version["number"]]
-    code_digest.digest.cache_clear()
-    if cell.code and cell.with_code() != cell:
-        raise OpenClawRLError("the code was changed during the run: start again, from a checkout that stays as it is")
+    code_digest.check_unchanged(cell)
     return EnvironmentResult(
         cell=cell,
         before=before,

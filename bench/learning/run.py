@@ -19,7 +19,6 @@ from openclaw_rl.evaluation.provenance import commit
 from openclaw_rl.learner.rollouts.hooks import whole_answer
 from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.engine.protocol import Priority
-from openclaw_rl.shared.errors import OpenClawRLError
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Sampling
@@ -37,9 +36,7 @@ async def run(cell: Cell) -> Result:
     async with lab(settings) as service, ChatClient(service.url, service.key, timeout=600.0) as client:
         curves, lanes, late = await _Run(cell, service, client).measure()
         versions = (await client.get("/rl/versions"))["versions"]
-    code_digest.digest.cache_clear()
-    if cell.code and cell.with_code() != cell:
-        raise OpenClawRLError("the code was changed during the run: start again, from a checkout that stays as it is")
+    code_digest.check_unchanged(cell)
     return Result(
         cell=cell,
         curves=curves,

@@ -22,7 +22,7 @@ from typing import Any
 from bench.mutants import MUTANTS, applied
 from bench.program import log, parser, report, run
 from bench.simulate.events import SimulationResult
-from bench.simulate.seeds import outcomes, spread
+from bench.simulate.seeds import SeedsResult, outcomes, spread
 
 COLUMNS = ("seeds", "events", "violations", "no_progress", "first_bad_seed")
 _HASHES = "PYTHONHASHSEED"
@@ -52,13 +52,11 @@ def measure(options: argparse.Namespace) -> int:
     began = time.perf_counter()
     result: dict[str, Any] = dict.fromkeys(COLUMNS, 0) | {"first_bad_seed": None}
     seeds = range(options.first, options.first + options.seeds)
-    bad: list[SimulationResult] = []
-    for found in spread(seeds, options.events, options.workers, options.cache):
-        result["seeds"] += found.seeds
-        result["events"] += found.events
-        bad += found.bad
-        for outcome in found.bad:
-            _describe(outcome)
+    parts = spread(seeds, options.events, options.workers, options.cache, _show)
+    result |= {"seeds": sum(part.seeds for part in parts), "events": sum(part.events for part in parts)}
+    bad = [outcome for part in parts for outcome in part.bad]
+    for outcome in bad:
+        _describe(outcome)
     result["violations"] = sum(bool(outcome.violations) for outcome in bad)
     result["no_progress"] = sum(bool(outcome.no_progress) for outcome in bad)
     result["first_bad_seed"] = min((outcome.seed for outcome in bad), default=None)
@@ -70,6 +68,12 @@ def measure(options: argparse.Namespace) -> int:
     report(options, f"{seconds:.0f} s in all", COLUMNS, rows, result)
     missed = None in result.get("mutants", {}).values()
     return int(missed or result["first_bad_seed"] is not None)
+
+
+def _show(done: int, total: int, part: SeedsResult, seconds: float) -> None:
+    """Say how far the run is, and the bad seeds as they come."""
+    bad = f": bad {', '.join(str(one.seed) for one in part.bad)}" if part.bad else ""
+    log.print(f"{done}/{total} ({seconds / 60:.0f} min) {part.seeds} seeds{bad}", highlight=False)
 
 
 def _describe(outcome: SimulationResult) -> None:

@@ -1,18 +1,16 @@
-"""Run simulations one after the other, or in several processes. Results are kept, so that a long run can continue."""
+"""Run simulations one after the other, or as cells in several processes, so that a long run can continue."""
 
 from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from bench.cells import code_digest
-from bench.cells.cache import Cache
+from bench.cells.cache import Cache, run_all
 from bench.simulate.events import SimulationResult, simulate
 from bench.simulate.world import prompter
 
@@ -57,32 +55,24 @@ def outcomes(seeds: Iterable[int], events: int) -> Iterator[SimulationResult]:
                 yield simulate(seed, Path(folder), events=events)
 
 
-def spread(seeds: range, events: int, workers: int, folder: Path | None) -> Iterator[SeedsResult]:
-    """Run seeds in `workers` processes; results of this code that are in `folder` already are not made again."""
-    cache = Cache(folder, SeedsResult) if folder is not None else None
+def spread(
+    seeds: range,
+    events: int,
+    workers: int,
+    folder: Path | None,
+    show: Callable[[int, int, SeedsResult, float], None],
+) -> list[SeedsResult]:
+    """Run seeds in `workers` processes; results of this code that are in `folder` already are not made again. `show` is
+    that of `run_all`.
+    """
     code = code_digest.digest(_RUNS)
     starts = range(seeds.start, seeds.stop, _AT_ONCE)
     parts = [SomeSeeds(first=at, count=min(_AT_ONCE, seeds.stop - at), events=events, code=code) for at in starts]
-    known = {part: found for part in parts if cache is not None and (found := cache.get(part)) is not None}
-    missing = [part for part in parts if part not in known]
-    yield from known.values()
-    if workers <= 1:
-        yield from _made(cache, missing, map(run, missing))
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        yield from _made(cache, missing, pool.map(run, missing))
+    with tempfile.TemporaryDirectory() as unkept:
+        return run_all(parts, Cache(folder or Path(unkept), SeedsResult), workers, run, show)
 
 
 def run(part: SomeSeeds) -> SeedsResult:
     """Run the seeds of a part."""
     found = list(outcomes(range(part.first, part.first + part.count), part.events))
     return SeedsResult(seeds=len(found), events=sum(one.events for one in found), bad=[one for one in found if one.bad])
-
-
-def _made(
-    cache: Cache[SeedsResult] | None, parts: Sequence[SomeSeeds], made: Iterable[SeedsResult]
-) -> Iterator[SeedsResult]:
-    for part, found in zip(parts, made, strict=True):
-        if cache is not None:
-            cache.put(part, found)
-        yield found

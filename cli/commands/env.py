@@ -36,8 +36,8 @@ from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
 
 GROUP = 8
 TURNS_A_STEP = 8
-"""`batch_size` of an own service is this times the group. It counts the turns that teach, about half of all: the others
-are of groups whose attempts all ended alike. With two turns an attempt, that makes eight groups a step.
+"""`batch_size` of an own service is this times the group. It counts the turns that teach: the others are of groups
+whose attempts all ended alike.
 """
 LEARNING: Mapping[str, Any] = {
     "method": "binary",
@@ -111,9 +111,14 @@ class EnvOptions:
         return self.episodes if self.episodes is not None else 512 if self.action == "train" else 64 * self.members
 
     @property
+    def title(self) -> str:
+        """The environment as it is shown and kept, without keys."""
+        return kinds.hide_values(self.environment, self.environment)
+
+    @property
     def named_folder(self) -> Path:
         """The folder of the first run without `--out`."""
-        return Path("data/env") / f"{slug(self.environment)}-{self.action}"
+        return Path("data/env") / f"{slug(self.title)}-{self.action}"
 
 
 @flags_of(EnvOptions)
@@ -277,7 +282,7 @@ class _Run(msgspec.Struct):
 async def _begun(options: EnvOptions, kind: kinds.TaskSource, say: Callable[[str], None]) -> AsyncIterator[_Run]:
     """The parts of a run: the log first, so that nothing starts for a run that cannot be."""
     harness = kinds.harness_of(kind, seed=options.seed, max_steps=options.max_steps)
-    name = f"{slug(options.environment)}-{secrets.token_hex(4)}"
+    name = f"{slug(options.title)}-{secrets.token_hex(4)}"
     assert options.out is not None, "env() chooses a folder"
     with AttemptLog(_log_in(options.out), name, _identity(options), resume=options.resume) as log:
         async with _service(options, say) as found, ChatClient(found.url, found.key) as client:
@@ -286,9 +291,9 @@ async def _begun(options: EnvOptions, kind: kinds.TaskSource, say: Callable[[str
 
 def _identity(options: EnvOptions) -> dict[str, Any]:
     """The options in which a run that is continued must be the same."""
-    names = ("action", "environment", "tasks", "seed", "max_steps", "attempts", "members")
+    names = ("action", "tasks", "seed", "max_steps", "attempts", "members")
     own = ("held_out",) if options.action == "train" else ("split",)
-    return {name: getattr(options, name) for name in (*names, *own)}
+    return {"environment": options.title} | {name: getattr(options, name) for name in (*names, *own)}
 
 
 @asynccontextmanager
@@ -336,7 +341,7 @@ async def _train(options: EnvOptions, say: Callable[[str], None]) -> dict[str, A
                 say("the learner is not done; the last attempts may not count yet")
             before, status = status, await run.client.get("/rl/status")
             result["version"] = status["version"]["live"]
-            if result["version"] == before["version"]["live"]:
+            if result["version"] == before["version"]["live"] and not options.resume:  # else it was made earlier
                 say(f"no version was made. {status['why_untrained']}")
             if held_out:
                 result["after"] = await run.attempt("after", held_out, group=1, train=False)
@@ -345,7 +350,7 @@ async def _train(options: EnvOptions, say: Callable[[str], None]) -> dict[str, A
 
 def _head(options: EnvOptions, log: AttemptLog) -> dict[str, Any]:
     return {
-        "environment": options.environment,
+        "environment": options.title,
         "seed": options.seed,
         "episodes": options.attempts,
         "group": options.members,
@@ -366,7 +371,7 @@ def _show(options: EnvOptions, result: Mapping[str, Any]) -> None:
             figures = [_figure(rate.rate), f"{_figure(rate.low)} to {_figure(rate.high)}", _figure(rate.reward)]
             found.add_row(title, str(rate.attempts), *figures, f"{rate.steps:.1f}", missing)
     version = f", version {result['version']} is live" if "version" in result else ""
-    out.print(f"{options.environment}, seed {options.seed}{version}")
+    out.print(f"{options.title}, seed {options.seed}{version}")
     out.print(found)
     out.print(f"every attempt: {result['log']}")
 

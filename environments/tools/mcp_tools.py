@@ -30,6 +30,7 @@ from mcp_types import (
 )
 
 from openclaw_rl.environments.attempt import EnvironmentFault, Task
+from openclaw_rl.environments.kinds import hide_values
 from openclaw_rl.environments.steps import Observation
 from openclaw_rl.environments.tools.server_process import tool_environment, wrapped
 from openclaw_rl.shared.process import PARENT_VARIABLE
@@ -138,7 +139,7 @@ class McpConnection:
 
     def _fault(self, message: str) -> EnvironmentFault:
         self.is_lost = True
-        return EnvironmentFault(f"the MCP server {self.server!r} {message}")
+        return EnvironmentFault(hide_values(f"the MCP server {self.server!r} {message}", self.server))
 
 
 class McpServer:

@@ -55,6 +55,8 @@ WHERE EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id)
    OR EXISTS (SELECT 1 FROM outcomes WHERE outcomes.session = turns.session
               AND (outcomes.episode IS NULL OR outcomes.episode = turns.episode))
 """
+_LAST_TURN = "SELECT max(id) FROM turns WHERE session = ?1 AND kind = 'main' AND episode = ?2"
+"""Of a session and an episode."""
 
 
 def settle(connection: Connection, next_state: NextState, frame: Frame | None = None) -> Settled:
@@ -180,7 +182,8 @@ def add_outcome(connection: Connection, outcome: Outcome) -> bool:
 
 def _take_outcome(connection: Connection, session: int, outcome: Outcome, *, attempt: bool) -> None:
     connection.execute(
-        "INSERT INTO outcomes (session, episode, body) VALUES (?,?,?)", (session, outcome.episode, pack_record(outcome))
+        f"INSERT INTO outcomes (session, episode, body, last_turn) VALUES (?1,?2,?3,({_LAST_TURN}))",
+        (session, outcome.episode, pack_record(outcome)),
     )
     if expected_episode(connection, session) == outcome.episode:
         forget_expected(connection, session)
@@ -200,18 +203,16 @@ def _take_outcome(connection: Connection, session: int, outcome: Outcome, *, att
 
 def _is_repeated(connection: Connection, session: int, outcome: Outcome) -> bool:
     """True if this was the episode's latest outcome already, and no main turn came since."""
-    body = connection.value(
-        "SELECT body FROM outcomes WHERE session = ? AND episode = ? ORDER BY id DESC LIMIT 1", session, outcome.episode
-    )
-    known = None
-    with suppress(DamagedRecord):
-        known = unpack_record(body, Outcome) if body is not None else None
-    if known is None or msgspec.structs.replace(known, time=outcome.time) != outcome:
+    row = connection.execute(
+        f"SELECT body, last_turn IS ({_LAST_TURN}) FROM outcomes WHERE session = ?1 AND episode = ?2 "
+        "ORDER BY id DESC LIMIT 1",
+        (session, outcome.episode),
+    ).fetchone()
+    if row is None:
         return False
-    last = connection.value(
-        "SELECT max(arrived) FROM turns WHERE session = ? AND kind = 'main' AND episode = ?", session, outcome.episode
-    )
-    return last is None or last <= known.time
+    with suppress(DamagedRecord):
+        return bool(row[1]) and msgspec.structs.replace(unpack_record(row[0], Outcome), time=outcome.time) == outcome
+    return False
 
 
 def judged_episodes(connection: Connection, session_id: str) -> list[int]:

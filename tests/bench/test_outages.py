@@ -53,5 +53,9 @@ def test_a_situation_is_judged_by_its_figures(change: dict[str, Any], word: str)
     found = {"situation": "import", "method": "rehearse", "turns": 9, "settled": 8, "dropped": 0, "dropped_share": 0.0}
     found |= {"lost": 0, "refused": 0, "seconds": 60.0, "faults": []}
     found |= {"set_aside": {"held back for the guard: it is kept": 2, "stale: sampled N versions ago": 1}}
-    row = reliability_page.outage_row(found | change)
+    (row,) = reliability_page.outage_rows([found | change])
     assert row[-1] == word and row[2].endswith("; 2 set aside otherwise: held back for the guard")
+    both = reliability_page.outage_rows([found | change, found | {"situation": "pause", "seconds": 600.0}])
+    assert [line[-1] for line in both] == list(dict.fromkeys([word, "met"]))
+    assert both[-1][1].startswith("import, pause; 18 turns" if word == "met" else "pause; 9 turns")
+    assert "settled after at most 10 minutes" in both[-1][2]

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import msgspec
 
+from bench.cells import code_digest
+from bench.cells.cache import Cache
 from bench.mutants import applied
 from bench.simulate.events import SimulationResult, simulate
-from bench.simulate.seeds import spread
+from bench.simulate.seeds import SeedsResult, SomeSeeds, run, spread
 
 EVENTS = 40
 
@@ -31,9 +33,12 @@ def test_a_mutant_is_found(tmp_path: Path) -> None:
 
 
 def test_a_run_continues_with_what_it_has_of_the_same_code(tmp_path: Path) -> None:
-    (first,) = spread(range(0, 2), EVENTS, 1, tmp_path)
-    assert (first.seeds, first.events, first.bad) == (2, 2 * EVENTS, [])
-    (kept,) = tmp_path.rglob("*.json")
-    kept.write_bytes(msgspec.json.encode(msgspec.structs.replace(first, events=7)))
-    assert [found.events for found in spread(range(0, 2), EVENTS, 1, tmp_path)] == [7]
-    assert [found.events for found in spread(range(0, 1), EVENTS, 1, tmp_path)] == [EVENTS]
+    part = SomeSeeds(first=0, count=2, events=EVENTS, code=code_digest.digest(("bench.simulate.seeds",)))
+    found = run(part)
+    assert (found.seeds, found.events, found.bad) == (2, 2 * EVENTS, [])
+    Cache(tmp_path, SeedsResult).put(part, msgspec.structs.replace(found, events=7))
+    shown: list[object] = []
+    assert [one.events for one in spread(range(0, 2), EVENTS, 1, tmp_path, lambda *some: shown.append(some))] == [7]
+    assert not shown, "nothing ran"
+    others = [msgspec.structs.replace(part, **change) for change in ({"code": "x"}, {"count": 1}, {"events": 1})]
+    assert not any(map(Cache(tmp_path, SeedsResult).get, others))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +12,8 @@ import pytest
 
 from openclaw_rl.environments.attempt import Attempt, Endpoint, Task
 from openclaw_rl.environments.kinds import KindOptions, check_apart, create_kind, harness_of, take_tasks
+from openclaw_rl.environments.tools.server_process import tool_environment
+from openclaw_rl.shared.child_process import kill_child, start_child
 from tests.environments.test_steps import answer
 from tests.processes import Proxy
 from tests.scripted import scripted
@@ -51,11 +52,14 @@ async def test_the_example_is_solved_by_an_agent_that_asks_and_adds_against_a_sc
 
 async def test_the_agent_that_is_a_program_is_run_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = tmp_path / "agent.sh"
-    agent.write_text('#!/bin/sh\n[ "$OPENAI_BASE_URL $OPENAI_API_KEY $TASK" = "http://u/v1 E $(cat wanted)" ]\n')
+    got = "$OPENAI_BASE_URL $OPENAI_API_KEY $TASK$OPENCLAW_RL_API_KEY"
+    agent.write_text(f'#!/bin/sh\n[ "{got}" = "http://u/v1 E $(cat wanted)" ]\n')
     agent.chmod(0o755)
     (tmp_path / "wanted").write_text("ask")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"asyncio": asyncio, "os": os, "Task": Task, "Endpoint": Endpoint, "Attempt": Attempt}
+    monkeypatch.setenv("OPENCLAW_RL_API_KEY", "SERVICE-KEY")
+    names: dict[str, Any] = {"Task": Task, "Endpoint": Endpoint, "Attempt": Attempt}
+    names |= {"start_child": start_child, "kill_child": kill_child, "tool_environment": tool_environment}
     exec(blocks("python")[1], names)
     endpoint = Endpoint(base_url="http://u/v1", api_key="E", session_id="s", model="policy")
     made = [await names["Script"]().run(Task(id="t", prompt=prompt), endpoint) for prompt in ("ask", "other")]

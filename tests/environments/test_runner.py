@@ -121,6 +121,14 @@ async def test_a_fault_is_tried_again_in_a_fresh_session_whose_outcome_comes_fir
     assert second.startswith("ValueError: a bug (") and "test_runner.py:" in second
 
 
+async def test_a_group_has_as_many_outcomes_as_members_before_those_of_failed_tries(tmp_path: Path) -> None:
+    """A group is complete with its number of outcomes, and members that are still at work would miss in it."""
+    faults = iter([EnvironmentFault("no display")])
+    async with runner(tmp_path, Agent(lambda *_: next(faults, 1.0)), group=3, concurrency=1) as (run, service):
+        await run.run(TASKS[:1])
+    assert [outcome["reward"] for outcome in service.outcomes] == [1.0, 1.0, 1.0, None]
+
+
 async def test_an_environment_that_fails_for_good_has_no_verdict_and_ends_the_run(tmp_path: Path) -> None:
     tasks = [Task(id=f"t{number}") for number in range(FAULTS_IN_A_ROW + 5)]
     agent = Agent(lambda task, endpoint: EnvironmentFault("no display"))
@@ -154,7 +162,8 @@ async def test_a_time_out_inside_a_harness_is_a_fault(tmp_path: Path) -> None:
         (Attempt(reward=float("nan")), "returned the reward nan; it is a finite number, or None"),
         (Attempt(reward="1"), "returned the reward '1'; it is a finite number"),  # type: ignore[arg-type]
         (Attempt(reward=0.0, status="env_error"), "status env_error with the reward 0.0: a fault has none"),
-        (Attempt(reward=1.0, detail={"at": object()}), "returned a detail that is no JSON"),
+        (Attempt(reward=1.0, detail={"at": object()}), "returned a detail or a next_state that is no JSON"),
+        (Attempt(reward=1.0, next_state="caf\udce9"), "no JSON: 'utf-8' codec can't encode"),
     ],
 )
 async def test_a_result_that_would_falsify_rewards_stops_the_run(tmp_path: Path, made: Attempt, said: str) -> None:

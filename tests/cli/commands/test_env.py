@@ -137,9 +137,9 @@ def test_training_stands_between_two_measures_against_a_scripted_service(
         assert [body["train"] for body in started] == [False] * 2 + [True] * 8 + [False] * 2
         assert [body["task"] for body in started[:2]] == [body["task"] for body in started[-2:]]
         command.env(**chosen, **sizes, resume=True)
-        shown = capsys.readouterr().out
+        shown, said = capsys.readouterr()
         assert len(policy.started) == 12 and "held-out, after" in shown and "version 1 is live" in shown
-        assert "no version was made" not in shown
+        assert "no version was made" not in said, "the first run made it"
         policy.training = "paused"
         with pytest.raises(ConfigError, match=r"training is paused at .*openclaw-rl resume"):
             command.env(**chosen | {"out": tmp_path / "other"}, **sizes)
@@ -174,6 +174,16 @@ def test_a_run_without_a_folder_gets_a_new_one_and_the_last_is_resumed(
         (found / "attempts.jsonl").touch()
         assert folder_of(replace(options, resume=True)) == found
     assert folder_of(replace(options, out=Path("here"))) == Path("here")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["mcp:env API_KEY=abc-1234-def server", "mcp:https://u/mcp?a=1&key=abc-1234-def", "mcp:env K='abc-1234-d' s"],
+)
+def test_a_key_in_the_command_gets_into_no_name_and_no_log(spec: str) -> None:
+    options = EnvOptions(action="train", environment=spec)
+    kept = [options.named_folder, command._identity(options), options.title]
+    assert "1234" not in str(kept) and options.title.startswith("mcp:") and "…" in options.title
 
 
 def test_a_measure_trains_nothing_against_a_scripted_service(

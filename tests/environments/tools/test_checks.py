@@ -79,6 +79,9 @@ async def test_a_check_of_the_users(tmp_path: Path) -> None:
         "    return None\n"
         "def broken(data, calls, answer):\n"
         "    return 1 / 0\n"
+        "def in_daemon(data, calls, answer):\n"
+        "    import threading\n"
+        "    return threading.current_thread().daemon\n"
         "def short_of_words(data, calls, answer):\n"
         "    return bool(answer) and len(calls) <= data['most']\n"
     )
@@ -88,6 +91,8 @@ async def test_a_check_of_the_users(tmp_path: Path) -> None:
     assert (await judged({"check": f"{file}:graded"}, [])).reward == -0.25
     assert (await judged({"check": f"{file}:undecided"}, [])).reward is None
     assert (await judged({"check": f"{file}:undecided", "answer": 2}, [], "1")).reward == 0.0
+    in_daemon = await judged({"check": f"{file}:in_daemon"}, [])
+    assert in_daemon.reward == 1.0, "a check that hangs does not hold up the end of the run"
     with pytest.raises(EnvironmentFault, match="ZeroDivisionError"):
         await judged({"check": f"{file}:broken"}, [])
     with pytest.raises(ConfigError, match="returned 'yes'"):

@@ -117,3 +117,13 @@ async def test_a_server_that_does_not_start_is_a_fault(tmp_path: Path) -> None:
             await connection.open()
         await connection.close()
         await connection.close()
+
+
+async def test_a_key_in_the_command_is_in_no_fault(tmp_path: Path) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text("import os; raise SystemExit('bad key ' + os.environ['API_KEY'])")
+    broken = McpConnection(f"env API_KEY=abc-1234-def {sys.executable} {program}", call_seconds=20)
+    with pytest.raises(EnvironmentFault, match=r"(?s)API_KEY=….*bad key …") as raised:
+        await broken.open()
+    await broken.close()
+    assert "1234" not in str(raised.value)

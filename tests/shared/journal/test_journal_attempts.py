@@ -161,6 +161,15 @@ def test_the_same_outcome_counts_again_for_turns_that_came_since(journal: Journa
     assert later.turn_id in waiting(journal)
 
 
+def test_the_same_outcome_twice_changes_nothing_though_the_clock_was_set_back(journal: Journal) -> None:
+    journal.open_episode("talk", "policy", "header")
+    step(journal, 1000.0, "talk")
+    outcome = Outcome(session_id="talk", reward=1.0, time=10.0)
+    assert journal.add_outcome(outcome) and not journal.add_outcome(msgspec.structs.replace(outcome, time=11.0))
+    step(journal, 5.0, "talk")
+    assert journal.add_outcome(msgspec.structs.replace(outcome, time=12.0))
+
+
 def test_an_outcome_is_about_its_own_attempt_alone(journal: Journal) -> None:
     dead = three_steps(journal)
     journal.end_episode("attempt", "idle")
