@@ -8,7 +8,7 @@ the turns that teach count (`learner.ready`).
 A backlog is learned from before it is too old: a batch takes as many samples as each later one must take too, so that
 none of those that wait, for a step or for a judge, falls behind by more than `max_version_lag` updates. For turns that
 the judge still has, such a batch waits as long as the judge makes progress, but no longer than some minutes; or hours,
-up to a day for many, where the step would make them too old.
+up to a day for many, where the step would make them too old: once in an outage of the judge, not at every step.
 
 Under `rehearse` the first update waits for the first signal that can teach, and takes all samples that wait: their
 prompts count as earlier prompts. Later updates need no new signal, since remembered hints teach on rehearsals.
@@ -45,11 +45,11 @@ QUIET_SECONDS = 60.0
 """A judge that has made no sample in this time is not waited for."""
 
 LAST_CHANCE_SECONDS = 7200.0
-"""Both, where the step would make turns too old that the judge still has."""
+"""Both, where the step would make turns too old that the judge still has; for all steps of one outage together."""
 
 OUTAGE_SECONDS = 86400.0
-"""Both, where those turns are more than the samples that the step has: the judge is away, and people's words alone
-would take step after step meanwhile.
+"""The same, where those turns are more than the samples that the step has: the judge is away, and people's words alone
+would take step after step meanwhile. After that they no longer wait: the judge may never come back.
 """
 
 
@@ -85,19 +85,21 @@ class _Gathering(msgspec.Struct):
         detail = f"{self.ready} of the {self.least} turns that this step takes, for {self.waiting} wait in all"
         return Batch(waiting="waiting for the judge", detail=detail)
 
-    def over(self, ready: int, oldest: int) -> bool:
+    def over(self, ready: int, oldest: int, stuck: float) -> bool:
         """True if there are enough samples, no more to come, or the wait was long enough. `oldest`: the row of the
-        oldest turn that the judge has, 0 if it has none. Samples of people's words, which need no judge, are not enough
-        while turns are at stake.
+        oldest turn that the judge has, 0 if it has none; it is the oldest since `stuck` seconds. Samples of people's
+        words, which need no judge, are not enough while turns are at stake.
         """
         current = time.monotonic()
         if ready != self.ready:
             self.ready, self.changed = ready, current
         quiet, patience = QUIET_SECONDS, PATIENCE_SECONDS
-        if self.at_stake:
-            quiet = patience = LAST_CHANCE_SECONDS if self.at_stake <= self.begun else OUTAGE_SECONDS
+        last_chance = LAST_CHANCE_SECONDS if self.at_stake <= self.begun else OUTAGE_SECONDS
+        at_stake = self.at_stake > 0 and stuck < last_chance
+        if at_stake:
+            quiet = patience = last_chance
         waited = current - self.changed >= quiet or current - self.since >= patience
-        return waited or not oldest or (ready >= self.least and (not self.at_stake or oldest > self.newest))
+        return waited or not oldest or (ready >= self.least and (not at_stake or oldest > self.newest))
 
 
 class Batches:
@@ -111,6 +113,7 @@ class Batches:
         self._ready = ReadySamples(journal, settings, method)
         self._looked = -1
         self._gathering: _Gathering | None = None
+        self._oldest = (0, 0.0)  # the oldest turn that waits for the judge, and since when it is the oldest
 
     def group_figures(self) -> dict[str, float]:
         """Figures of the groups of attempts that were complete since `forget_group_figures`, if there were any."""
@@ -124,9 +127,12 @@ class Batches:
         """The next batch; `None` if nothing has changed since the last call (`news`: something has)."""
         size = self._settings.learning.turns_a_step
         ready = await self._ready.refresh()
+        oldest, _ = await self._journal.waiting_rows()
+        if oldest != self._oldest[0]:
+            self._oldest = oldest, time.monotonic()
         gathering = self._gathering
         if gathering is not None:
-            if not gathering.over(ready, (await self._journal.waiting_rows())[0]):
+            if not gathering.over(ready, oldest, time.monotonic() - self._oldest[1]):
                 return gathering.batch()
             self._gathering = None
         elif ready == self._looked and not news:

@@ -292,7 +292,7 @@ class JudgeLoop:
         if not weight:
             return judged if step is None else signals.with_hint_of(judged, step)
         assert step is not None, "with a weight the step is scored"
-        return (signals.with_votes if grouped else signals.with_step)(judged, step, weight)
+        return signals.with_step(judged, step, weight, grouped=grouped)
 
     async def _record(
         self, turn: Turn, judgement: Judgement, lineage: Lineage, attempt: Attempted | None = None

@@ -103,40 +103,26 @@ def by_outcome(turn: Turn, outcome: Outcome, *, gamma: float = 0.0, later: int =
     )
 
 
-def with_step(judgement: Judgement, step: Judgement, weight: float) -> Judgement:
+def with_step(judgement: Judgement, step: Judgement, weight: float, *, grouped: bool = False) -> Judgement:
     """An outcome's judgement with the judge's score of this step: (outcome + weight · step) / (1 + weight), in
-    [−1, +1]. Without a verdict on the step, the outcome counts alone, and the reason says so.
+    [−1, +1]; in a group outcome + weight · mean(valid votes). Without a verdict on the step, the outcome counts alone,
+    and the reason says so.
     """
     if judgement.score is None:
         return judgement
-    if step.score is None:
+    vote = mean_vote(step.votes) if grouped else None
+    vote = step.score if vote is None else vote  # a judge of the user's may give a score and no votes
+    if vote is None:
         score, part = judgement.score, f"the step was not scored: {step.reason}"
+    elif grouped:
+        score = step_reward(judgement.score, vote, weight)
+        part = f"outcome {judgement.score:+g} plus the mean vote {vote:+.3g} (weight {weight:g}, by {step.judge})"
     else:
-        score = (judgement.score + weight * step.score) / (1.0 + weight)
-        part = f"outcome {judgement.score:+g} and step {step.score:+g} (weight {weight:g}, by {step.judge}) together"
+        score = (judgement.score + weight * vote) / (1.0 + weight)
+        part = f"outcome {judgement.score:+g} and step {vote:+g} (weight {weight:g}, by {step.judge}) together"
     return msgspec.structs.replace(
         with_hint_of(judgement, step),
         score=score,
-        votes=step.votes,
-        prompt_version=step.prompt_version or judgement.prompt_version,
-        reason=f"{judgement.reason}; {part}",
-    )
-
-
-def with_votes(judgement: Judgement, step: Judgement, weight: float) -> Judgement:
-    """An outcome's judgement in a group, with the judge's votes on this step: R = outcome + weight · mean(valid votes).
-    Without a valid vote the outcome counts alone, and the reason says so.
-    """
-    if judgement.score is None:
-        return judgement
-    vote = mean_vote(step.votes)
-    vote = step.score if vote is None else vote  # a judge of the user's may give a score and no votes
-    part = f"the step was not scored: {step.reason}"
-    if vote is not None:
-        part = f"outcome {judgement.score:+g} plus the mean vote {vote:+.3g} (weight {weight:g}, by {step.judge})"
-    return msgspec.structs.replace(
-        with_hint_of(judgement, step),
-        score=step_reward(judgement.score, vote, weight),
         votes=step.votes,
         prompt_version=step.prompt_version or judgement.prompt_version,
         reason=f"{judgement.reason}; {part}",
@@ -152,14 +138,8 @@ def without_outcome(turn: Turn) -> Judgement:
     """The judgement of a step of an attempt in a group that ended without an outcome: there is no verdict, so nothing
     to compare with the others.
     """
-    return Judgement(
-        turn_id=turn.turn_id,
-        score=None,
-        judge="outcome",
-        prompt_version="outcome",
-        signal="outcome",
-        selection=NONE,
-        reason="its attempt ended without an outcome",
+    return by_outcome(
+        turn, Outcome(session_id=turn.session_id, reward=None, detail="its attempt ended without an outcome")
     )
 
 

@@ -112,7 +112,7 @@ class SessionKeeper:
 
     async def why_not_ended(self, session_id: str) -> str:
         """The reason why nothing was ended in a session."""
-        row = await self.journal.session(session_id)
+        row = await self.journal.session(session_id, turns=False)
         if row is None:
             return (
                 f"There is no session {session_id!r}: nothing was recorded under this id, so there is nothing to end."
@@ -140,7 +140,7 @@ class SessionKeeper:
         """Delete a session and its answers in progress. The versions that learned from it, and whether its text is
         `pending` in the journal's log, since another program reads it. Raises `NotFound`.
         """
-        if await self.journal.session(session_id) is None:
+        if await self.journal.session(session_id, turns=False) is None:
             raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
         self.recorder.forget(session_id)
         versions = await self.journal.forget(session_id)

@@ -159,7 +159,7 @@ async def _judged_episode(service: ProxyService, session_id: str, named: int | N
     """The episode that an outcome is about. A session may see several attempts, and an outcome of one that is over may
     come late: then it has to be named. Raises `NotFound`, or `BadRequest` where it is not.
     """
-    row = await service.journal.session(session_id)
+    row = await service.journal.session(session_id, turns=False)
     if row is None:
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found", param="session_id")
     if named is not None:

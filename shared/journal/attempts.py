@@ -81,7 +81,7 @@ def keep_open(connection: Connection, session_id: str) -> None:
 
 def group_members(connection: Connection, group: str) -> Sequence[tuple[str, int]]:
     """The tasks of a group's members, with the number of members that each of them wanted; without repetitions."""
-    query = "SELECT DISTINCT task, attempts FROM episodes WHERE task_group = ?"
+    query = "SELECT DISTINCT task, attempts FROM episodes WHERE task_group = ? AND task_group != ''"
     return [(str(task), int(wanted)) for task, wanted in connection.execute(query, (group,))]
 
 

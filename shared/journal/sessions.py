@@ -176,10 +176,10 @@ def main_turns(connection: Connection, turn_id: str) -> tuple[int, bool]:
     return (int(found[0]), bool(found[1])) if found else (0, True)
 
 
-def session(connection: Connection, session_id: str) -> SessionRow | None:
-    """A session with its episodes and a line about each of its turns."""
+def session(connection: Connection, session_id: str, *, turns: bool = True) -> SessionRow | None:
+    """A session with its episodes; with `turns` also a line about each of its turns, which takes much longer."""
     found = connection.execute(f"{_SESSION} WHERE session_id = ?", (session_id,)).fetchone()
-    return _session_row(connection, found, turns=_summaries(connection, found[0])) if found else None
+    return _session_row(connection, found, _summaries(connection, found[0]) if turns else ()) if found else None
 
 
 def sessions(connection: Connection, limit: int = 50, offset: int = 0, owner: str | None = None) -> list[SessionRow]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from openclaw_rl.shared.errors import TrainerError
-from openclaw_rl.shared.objective.terms import LESSONS, TERMS, hints_of, is_neutral, signal
+from openclaw_rl.shared.objective.terms import LESSONS, TERMS, hints_of, signal
 from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.trainer import Recipe, StepReport
 
@@ -49,11 +49,7 @@ class BatchMetrics:
         self.sizes = {
             term: math.fsum(size for size, found in zip(sizes, terms, strict=True) if term in found) for term in TERMS
         }
-        lessons = math.fsum(
-            size
-            for size, (sample, found) in zip(sizes, pairs, strict=True)
-            if found & LESSONS or (by_sample and is_neutral(sample, recipe))
-        )
+        lessons = math.fsum(size for size, found in zip(sizes, terms, strict=True) if found & LESSONS)
         shared = LESSONS | {"kl_base", "entropy"} if by_sample else LESSONS
         self.denominators = {term: lessons if term in shared else self.sizes[term] for term in TERMS}
         rewards = [sample.reward for sample in samples if sample.reward is not None]

@@ -68,18 +68,6 @@ def terms_of(sample: Sample, recipe: Recipe) -> frozenset[str]:
     return frozenset(found)
 
 
-def is_neutral(sample: Sample, recipe: Recipe) -> bool:
-    """True if the sample teaches nothing and still counts in the mean over samples: a verdict of 0 under a method that
-    learns from verdicts alone.
-
-    Source: OpenClaw-RL's Binary RL masks the tokens of such a turn and leaves it in the batch. Its other methods drop
-    the turn.
-    """
-    verdicts_alone = recipe.distillation == "none" and recipe.rewards == "all" and not recipe.custom_loss
-    judged = sample.origin == "turn" and sample.reward is not None and not sample.no_ratio
-    return verdicts_alone and judged and bool(sample.response_ids) and not signal(sample, recipe)
-
-
 def needs_base(terms: frozenset[str]) -> bool:
     """True if a term compares with the base on the plain prompt."""
     return not terms.isdisjoint(("anchor", "kl_base", "custom"))

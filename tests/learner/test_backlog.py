@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
@@ -133,8 +134,35 @@ async def test_few_turns_without_a_verdict_hold_up_a_step_no_longer_than_hours(
         await world.says(number, "thanks")
     await world.judge.once()
     assert not await world.learner.once()
+    monkeypatch.setattr(batch, "PATIENCE_SECONDS", 0.0)
+    assert not await world.learner.once()
     monkeypatch.setattr(batch, "LAST_CHANCE_SECONDS", 0.0)
     assert await world.learner.once()
+
+
+async def test_words_of_people_wait_once_for_a_judge_that_never_comes_back(
+    worlds: Worlds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr(batch, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(Away, "here", False)
+    judge = "tests.learner.test_judge_away:Away"
+    world = worlds(method="binary", batch_size=2, max_version_lag=0, judge=judge, judge_concurrency=8)
+    await world.versions.start()
+    for version, patience in enumerate((batch.OUTAGE_SECONDS, batch.QUIET_SECONDS, batch.QUIET_SECONDS)):
+        for number in range(10 * version, 10 * version + 6):
+            turn = await world.says(number, "" if number % 10 < 2 else "thanks", versions=[VersionSpan(version, 0, 3)])
+            if number % 10 < 2:
+                await world.journal.add_feedback(feedback(turn, 1.0))
+        for _ in range(3):
+            with suppress(JudgeAway):
+                await world.judge.once()
+        assert not await world.learner.once()
+        clock += patience - 1
+        assert not await world.learner.once()
+        clock += 1
+        assert await world.learner.once()
+    assert (await counts(world))["consumed"] == 6
 
 
 async def test_a_backlog_that_keeps_leaves_the_batch_as_it_is(worlds: Worlds) -> None:

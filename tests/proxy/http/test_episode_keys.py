@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from openclaw_rl.proxy.http.auth import Admission, Caller
-from openclaw_rl.proxy.http.episode_keys import PREFIX, EpisodeClaim, issue_key, read_key
+from openclaw_rl.proxy.http.episode_keys import PREFIX, EpisodeClaim, _encode, _sign, issue_key, read_key
 from openclaw_rl.shared.api_keys import KeyFile
 from openclaw_rl.shared.errors import Forbidden, Unauthorized
 from openclaw_rl.shared.journal import OpenAttempt
@@ -44,6 +44,8 @@ def test_a_key_that_was_made_up_is_refused() -> None:
         f"{PREFIX}ü.ü",
     ]
     assert [read_key(one, ["secret"]) for one in made_up] == [None] * len(made_up)
+    no_claims = [f"{PREFIX}{body}.{_encode(_sign(body, ''))}" for body in ("", "a", "ü", "W10", "eyJ9")]
+    assert [read_key(one, [""]) for one in no_claims] == [None] * len(no_claims), "without keys anyone can sign"
     admission = Admission(["secret"])
     for one in made_up:
         with pytest.raises(Unauthorized, match="wrong"):

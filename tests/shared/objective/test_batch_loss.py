@@ -64,12 +64,11 @@ def test_a_sample_with_half_the_weight_counts_half_in_the_sum_and_in_the_denomin
     assert share(batch, "binary", (half, [4, 8]), (SHORT, [9])) == pytest.approx(12 / 1.5)
 
 
-def test_neutral_verdicts_count_in_the_mean_of_binary_alone() -> None:
+@pytest.mark.parametrize(("method", "term"), [("binary", "binary"), ("combined", "policy")])
+def test_neutral_verdicts_are_no_part_of_the_mean(method: str, term: str) -> None:
     neutral = [sample(20 + number, hints=0, reward=0.0) for number in range(3)]
-    values = ((LONG, [1, 2, 3, 6]), (SHORT, [9]))
-    assert share(batch_loss([LONG, SHORT, *neutral], published("binary")), "binary", *values) == pytest.approx(12 / 5)
-    combined = batch_loss([LONG, SHORT, *neutral], published("combined"))
-    assert share(combined, "policy", *values) == pytest.approx(12 / 2)
+    batch = batch_loss([LONG, SHORT, *neutral], published(method))
+    assert share(batch, term, (LONG, [1, 2, 3, 6]), (SHORT, [9])) == pytest.approx(12 / 2)
 
 
 def test_a_turn_that_cannot_train_is_no_part_of_the_mean() -> None:
@@ -82,7 +81,7 @@ def test_kl_and_entropy_have_the_denominator_of_the_published_sum() -> None:
     neutral = sample(20, hints=0, reward=0.0)
     batch = batch_loss([LONG, SHORT, neutral], published("binary", kl_base=0.5, entropy=0.1))
     for term, factor in (("kl_base", 0.5), ("entropy", -0.1)):
-        assert share(batch, term, (LONG, [1, 2, 3, 6]), (SHORT, [9])) == pytest.approx(factor * 12 / 3)
+        assert share(batch, term, (LONG, [1, 2, 3, 6]), (SHORT, [9])) == pytest.approx(factor * 12 / 2)
 
 
 def test_a_bare_thumb_weighs_its_own_tokens_among_distilled_answers() -> None:
