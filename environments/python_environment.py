@@ -47,7 +47,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True, kw_only=True):
         return self.folder / f".installed-{hashlib.sha256(self.pins.read_bytes()).hexdigest()[:16]}"
 
     def is_made(self) -> bool:
-        """Whether it is there, with these pins, and its Python still is."""
+        """True if it is there, with these pins, and its Python still is."""
         return self.stamp.exists() and self.python.exists()
 
     def make(self) -> None:

@@ -1,4 +1,4 @@
-"""How an agent of Harbor's finds the policy: the address and the key of one attempt are all that it gets."""
+"""The way of an agent to the policy: the address and the key of one attempt are all that it gets."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class RunTrial(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopTrial(msgspec.Struct, frozen=True, tag=True):
-    """Nobody waits for this trial any more."""
+    """No one waits for this trial any more."""
 
     number: int
 

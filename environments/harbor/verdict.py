@@ -98,7 +98,7 @@ def check_rewards(rewards: Mapping[str, float] | None, verifier: Path) -> str:
 
 
 def _says(file: Path, reward: float) -> bool:
-    """Whether a text file is not there, or holds this number."""
+    """True if a text file is not there, or holds this number."""
     try:
         return float(file.read_text("utf-8")) == reward
     except FileNotFoundError:

@@ -31,7 +31,7 @@ class Machine:
         self.environment = PythonEnvironment(folder=folder / "cache" / "harbor", pins=self.pins, minors=(98, 99))
 
     def commands(self) -> list[str]:
-        """What was asked for since the last time."""
+        """The commands since the last time."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         self._log.unlink(missing_ok=True)
         return [line for line in lines if not line.startswith("-c")]

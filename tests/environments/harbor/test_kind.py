@@ -69,7 +69,7 @@ def test_tasks_that_need_a_container_are_left_out_and_named(tmp_path: Path, capl
 @pytest.mark.parametrize(
     ("spec", "reason"), [("harbor", "harbor:FOLDER"), ("harbor:/nowhere", "is no folder"), ("harbor:{}", "has no task")]
 )
-def test_what_is_no_folder_of_tasks(tmp_path: Path, spec: str, reason: str) -> None:
+def test_folders_without_tasks_are_refused(tmp_path: Path, spec: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         create_kind(spec.format(tmp_path), KindOptions())
 

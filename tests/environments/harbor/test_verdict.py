@@ -38,7 +38,7 @@ def test_the_reward_is_the_verifiers_and_its_report_is_the_next_state(tmp_path: 
     assert attempt.next_state.endswith("3 of 3 tests passed") and len(attempt.next_state) <= REPORT_CHARACTERS
 
 
-def test_what_the_agent_has_not_read_comes_first(tmp_path: Path) -> None:
+def test_unread_results_come_before_the_report(tmp_path: Path) -> None:
     metadata = {"steps": 3, "unread": "[exit 0]", "end": "max_steps"}
     attempt = attempt_of(_result({"accuracy": 0.5}, metadata=metadata), tmp_path)
     assert (attempt.reward, attempt.steps, attempt.next_state) == (0.5, 3, "[exit 0]")
@@ -82,7 +82,7 @@ def test_rewards_that_say_nothing_are_none(tmp_path: Path, rewards: Any, reason:
 
 
 def test_a_second_reward_file_put_in_place_does_not_pay(tmp_path: Path) -> None:
-    """Harbor reads reward.json first: the test script writes reward.txt, and code of the agent's that it ran, the other."""
+    """Harbor reads reward.json first: a test script writes reward.txt, and the agent's code that it runs the other."""
     _verifier(tmp_path, reward_txt="0\n", reward_json='{"reward": 1}')
     assert attempt_of(_result({"reward": 1}), tmp_path).reward is None
 
