@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -28,16 +28,16 @@ EXECUTABLE = 0o755
 class TaskFolder(msgspec.Struct, frozen=True, kw_only=True):
     """A task before it is written.
 
-    `workspace`: content of the workspace's files by path, or a folder to copy; executable where a content begins with
-    `#!`. `check`: `check.py` of the verifier, a function `check(state)`; `tests`: further files next to it, by path.
-    `helpers`: names of files of `verifier/` that it imports. `solution`: the script of the reference solution, run in
-    the workspace; `solution_files` by path, next to it. `artifacts`: paths whose state the verifier gets. `collect`:
+    `workspace`: content of the workspace's files by path, executable where it begins with `#!`, or a function that
+    fills the new folder. `check`: text of the verifier's `check.py`, a function `check(state)`; `tests`: further files
+    next to it, by path. `helpers`: names of files of `verifier/` that it imports. `solution`: the script of the
+    reference solution, run in the workspace; `solution_files` by path, next to it. `artifacts`: paths whose state the verifier gets. `collect`:
     command that runs where the agent worked, after it, and leaves files in `/logs/artifacts`. `dockerfile`: further
     lines, for images alone. `network` false: refuse environments that have one.
     """
 
     instruction: str
-    workspace: Mapping[str, str] | Path
+    workspace: Mapping[str, str] | Callable[[Path], None]
     check: str
     solution: str
     tests: Mapping[str, str | bytes] = {}
@@ -70,10 +70,11 @@ class TaskFolder(msgspec.Struct, frozen=True, kw_only=True):
             write_files(tests, {name: (VERIFIER / name).read_text(encoding="utf-8")})
         write_files(tests, self.tests)
         write_files(solution, self.solution_files)
-        if isinstance(self.workspace, Path):
-            copy_tree(self.workspace, environment / "workspace")
-        else:
+        if isinstance(self.workspace, Mapping):
             write_files(environment / "workspace", self.workspace)
+        else:
+            (environment / "workspace").mkdir()
+            self.workspace(environment / "workspace")
 
     def _settings(self) -> str:
         """The text of task.toml; JSON's strings, numbers and lists are TOML's too."""
@@ -125,7 +126,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 def copy_tree(source: Path, target: Path) -> None:
     """Copy a tree with its modes; links stay links, and what is neither file, folder nor link is left out."""
-    target.mkdir(parents=True)
+    target.mkdir(parents=True, exist_ok=True)
     for entry in _entries(source):
         copy = target / entry.name
         if entry.is_symlink():

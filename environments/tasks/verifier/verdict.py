@@ -23,12 +23,15 @@ class Fault(Exception):
 
 
 class FinalState:
-    """The workspace as the agent left it; `root` is the folder that holds `workspace`, `tests` and `logs`."""
+    """The workspace as the agent left it; `root` is the folder that holds `workspace`, `tests` and `logs`. A check records
+    `faults`, and `notes` that the report shows after them.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.workspace = root / "workspace"
         self.faults: list[str] = []
+        self.notes: list[str] = []
 
     def fault(self, text: str) -> None:
         """Record a fault."""
@@ -98,7 +101,7 @@ def main() -> None:
         importlib.import_module("check").check(state)
     except Fault as fault:
         state.fault(str(fault))
-    print("\n".join(state.faults) or "passed", flush=True)
+    print("\n".join([*(state.faults or ["passed"]), *state.notes]), flush=True)
     write_reward(state.root / "logs/verifier", 0 if state.faults else 1)
 
 
