@@ -35,7 +35,7 @@ class TaskWords:
         """A name in small letters."""
         english = self._random.random() < _ENGLISH
         while True:
-            word = self._random.choice(REQUESTS["nouns"]) if english else self._made_up()
+            word = str(self._random.choice(REQUESTS["nouns"])) if english else self._made_up()
             if word[0] not in self._letters and self._is_apart(word):
                 self._letters.add(word[0])
                 self._used.append(word)
@@ -51,7 +51,7 @@ class TaskWords:
 
     def text(self, words: int = 2) -> str:
         """Words for a file."""
-        found = []
+        found: list[str] = []
         while len(found) < words:
             word = self._made_up()
             if self._is_apart(word):
