@@ -31,9 +31,9 @@ class TaskFolder(msgspec.Struct, frozen=True, kw_only=True):
     `workspace`: content of the workspace's files by path, executable where it begins with `#!`, or a function that
     fills the new folder. `check`: text of the verifier's `check.py`, a function `check(state)`; `tests`: further files
     next to it, by path. `helpers`: names of files of `verifier/` that it imports. `solution`: the script of the
-    reference solution, run in the workspace; `solution_files` by path, next to it. `artifacts`: paths whose state the verifier gets. `collect`:
-    command that runs where the agent worked, after it, and leaves files in `/logs/artifacts`. `dockerfile`: further
-    lines, for images alone. `network` false: refuse environments that have one.
+    reference solution, run in the workspace; `solution_files` by path, next to it. `artifacts`: paths whose state the
+    verifier gets. `collect`: command that runs where the agent worked, after it, and leaves files in `/logs/artifacts`.
+    `dockerfile`: the lines after FROM. `network` false: the task refuses environments that have one.
     """
 
     instruction: str

@@ -51,9 +51,7 @@ def copy_without_future(source: str, commit: str, folder: Path) -> None:
     """
     _git(folder, "init", "-q", "--template=", "-b", "main")
     try:
-        full = _git(
-            Path(source), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}"
-        ).strip()
+        full = _git(Path(source), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}").strip()
     except (OSError, ConfigError):
         raise ConfigError(f"{source} has no commit {commit}") from None
     _git(folder, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(Path(source).absolute()), full)

@@ -1,6 +1,6 @@
 """The verdict on a repository: the agent's diff, without tests and configuration, in a fresh checkout, and the tests.
 
-`tests.json` beside this file has `repository` (folder of the checkout below the root), `FAIL_TO_PASS` and
+`tests.json` next to this file has `repository` (folder of the checkout below the root), `FAIL_TO_PASS` and
 `PASS_TO_PASS` (ids), `gold_paths` (paths that the reference patch changes), `pythons` (interpreters, the first one that
 exists is taken) and `seconds`. `test.patch` brings the hidden tests. The agent's diff is in
 `/logs/artifacts/agent.diff`.
@@ -165,9 +165,8 @@ def _lint(repository: Path, paths: Sequence[str]) -> list[str]:
         ]
         output = contained.run(command, folder=repository, seconds=30)[1]
     else:
-        code, output = contained.run(
-            [sys.executable, "-I", "-B", "-m", "pyflakes", *files], folder=repository, seconds=30
-        )
+        command = [sys.executable, "-I", "-B", "-m", "pyflakes", *files]
+        _, output = contained.run(command, folder=repository, seconds=30)
         if "No module named pyflakes" in output:
             output = "\n".join(filter(None, (_syntax_error(repository, path) for path in files)))
     return [f"lint: {output.strip()[:SHOWN] or 'nothing'}"]

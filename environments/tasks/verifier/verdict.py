@@ -23,8 +23,8 @@ class Fault(Exception):
 
 
 class FinalState:
-    """The workspace as the agent left it; `root` is the folder that holds `workspace`, `tests` and `logs`. A check records
-    `faults`, and `notes` that the report shows after them.
+    """The workspace as the agent left it; `root` is the folder that holds `workspace`, `tests` and `logs`. A check
+    records `faults`, and `notes` that the report shows after them.
     """
 
     def __init__(self, root: Path) -> None:
@@ -76,14 +76,14 @@ class FinalState:
         return sorted(os.listdir(path))
 
     def expect(self, name: str, content: str) -> None:
-        """Record a fault unless a file has this text, up to white space at its end."""
+        """Record a fault unless a file has this text, up to white space at both ends."""
         try:
             found = self.text(name)
         except Fault as fault:
             self.fault(str(fault))
             return
-        if found.rstrip() != content.rstrip():
-            self.fault(f"{name}: {found.rstrip()[:SHOWN]!r} instead of {content.rstrip()[:SHOWN]!r}")
+        if found.strip() != content.strip():
+            self.fault(f"{name}: {found.strip()[:SHOWN]!r} instead of {content.strip()[:SHOWN]!r}")
 
     def expect_absent(self, name: str) -> None:
         """Record a fault if there is such a file, folder or link."""
