@@ -1,0 +1,1 @@
+"""Tasks at a computer: those that ship, and makers of task folders."""
