@@ -43,7 +43,7 @@ class TaskWords:
 
     def file(self) -> str:
         """The name of a file."""
-        return self.word() + self._random.choice(REQUESTS["endings"])
+        return f"{self.word()}{self._random.choice(REQUESTS['endings'])}"
 
     def line(self) -> str:
         """A file's text of one line."""
