@@ -1,16 +1,13 @@
 """Harbor's environment for tasks that need no image: our sandbox. Runs in Harbor's own Python.
 
 The folders in which a task works are folders of this machine, of one sandbox each, at the same path inside. Files go in
-through a program inside, and come out by `copy_out`, so no link that an agent leaves is followed out here.
+and come out by `copy_in` and `copy_out`, so no link that an agent leaves is followed out here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
 import shlex
-import shutil
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,10 +18,11 @@ from harbor.utils.path_filter import filter_paths_by_patterns
 
 from openclaw_rl.environments.attempt import EnvironmentFault
 from openclaw_rl.environments.harbor.dockerfile import DEFAULT_FOLDER, ImageFiles, NeedsContainer, read_image
-from openclaw_rl.environments.sandbox.artifacts import copy_out
-from openclaw_rl.environments.sandbox.sandbox import Mount, Sandbox, SandboxLimits
+from openclaw_rl.environments.sandbox.artifacts import copy_in, copy_out, remove_folder
+from openclaw_rl.environments.sandbox.launch import Mount
+from openclaw_rl.environments.sandbox.sandbox import Sandbox, SandboxLimits
 
-FOLDERS = ("app", "installed-agent", "logs", "solution", "tests")
+FOLDERS = ("app", "installed-agent", "logs", "solution", "tests", "workspace")
 """Top folders that every sandbox has, as Harbor and its tasks expect, and those that the image has files in."""
 LOGS = ("agent", "artifacts", "verifier")
 TIMED_OUT = 124
@@ -45,6 +43,7 @@ class BubblewrapEnvironment(BaseEnvironment):
         self._socket = Path(policy_socket) if policy_socket and not self._is_verifier else None
         self._root = (self.trial_paths.trial_dir / "sandboxes" / self.session_id).resolve()
         self._folder = self.task_env_config.workdir or self._image.folder or DEFAULT_FOLDER
+        self._tops = sorted({*FOLDERS, *self._image.tops(), PurePosixPath(self._folder).parts[1]})
 
     @staticmethod
     def type() -> str:
@@ -67,11 +66,10 @@ class BubblewrapEnvironment(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         """Make the folders, and start the sandbox."""
         await asyncio.to_thread(self._fill)
-        tops = sorted({*FOLDERS, *self._image.tops()} - {"workspace"})
         limits = SandboxLimits()
         self._sandbox = await Sandbox.start(
             self._root / "workspace",
-            mounts=[Mount(self._root / top, f"/{top}", writable=True) for top in tops]
+            mounts=[Mount(self._root / top, f"/{top}", writable=True) for top in self._tops if top != "workspace"]
             + [Mount(program, str(program)) for program in self._programs],
             limits=SandboxLimits(
                 memory_mb=self._effective_memory_mb or limits.memory_mb,
@@ -82,7 +80,7 @@ class BubblewrapEnvironment(BaseEnvironment):
         )
 
     def _fill(self) -> None:
-        for top in ("workspace", *FOLDERS, *self._image.tops(), *(f"logs/{log}" for log in LOGS)):
+        for top in (*self._tops, *(f"logs/{log}" for log in LOGS)):
             (self._root / top).mkdir(parents=True, exist_ok=True)
         self._image.write(self._root)
 
@@ -90,7 +88,7 @@ class BubblewrapEnvironment(BaseEnvironment):
         """End everything inside, and delete its folders."""
         if self._sandbox is not None:
             await self._sandbox.close()
-        await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
+        await asyncio.to_thread(remove_folder, self._root)
 
     async def exec(
         self,
@@ -120,23 +118,18 @@ class BubblewrapEnvironment(BaseEnvironment):
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
         """Copy a file of this machine in."""
-        target = PurePosixPath(target_path)
-        await self._unpack(Path(source_path), str(target.parent), target.name)
+        await asyncio.to_thread(copy_in, Path(source_path), self._root, self._place(target_path))
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copy the content of a folder of this machine in."""
-        await self._unpack(Path(source_dir), target_dir, ".")
+        await asyncio.to_thread(copy_in, Path(source_dir), self._root, self._place(target_dir))
 
-    async def _unpack(self, source: Path, target: str, name: str) -> None:
-        if source.is_symlink():  # an artifact that an agent left; it may lead anywhere
-            raise EnvironmentFault(f"{source} is a link, and is not copied")
-        packed = await asyncio.to_thread(_pack, source, name)
-        quoted = shlex.quote(target)
-        result = await self._running().run(
-            f"mkdir -p {quoted} && tar -xp --no-same-owner -f - -C {quoted}", seconds=DAY, folder="/", stdin=packed
-        )
-        if result.code != 0:
-            raise EnvironmentFault(f"{source} could not be copied to {target}: {result.stderr.strip()[-400:]}")
+    def _place(self, path: str) -> str:
+        """A path inside as one in the folders of this machine. Raises `FileNotFoundError` for those that have none."""
+        parts = PurePosixPath(path).parts
+        if len(parts) < 2 or parts[0] != "/" or parts[1] not in self._tops:
+            raise FileNotFoundError(f"{path} is in none of the folders that can be copied: {', '.join(self._tops)}")
+        return "/".join(parts[1:])
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copy a file out. Raises `FileNotFoundError`."""
@@ -172,18 +165,11 @@ class BubblewrapEnvironment(BaseEnvironment):
             names[name].unlink()
 
     async def _copy_out(self, source: str, target: Path) -> None:
-        left_out = await asyncio.to_thread(copy_out, self._root, source.lstrip("/"), target)
+        left_out = await asyncio.to_thread(copy_out, self._root, self._place(source), target)
         for text in left_out:
             self.logger.warning(f"{self.session_id}: not copied: {text}")
         if PurePosixPath(source).is_relative_to("/logs"):
             await asyncio.to_thread(_drop_links, target)
-
-
-def _pack(source: Path, name: str) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        archive.add(source, arcname=name)
-    return packed.getvalue()
 
 
 def _drop_links(target: Path) -> None:

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol, cast, get_args
+from typing import Any, cast, get_args
 
 from openclaw_rl.environments.attempt import Task
 from openclaw_rl.environments.harbor.dockerfile import NeedsContainer, read_image
@@ -17,6 +17,7 @@ from openclaw_rl.environments.harbor.harness import HarborHarness, trial_variabl
 from openclaw_rl.environments.harbor.installation import harbor_python
 from openclaw_rl.environments.harbor.protocol import BUBBLEWRAP, TrialSetup
 from openclaw_rl.environments.kinds import KindOptions, Split
+from openclaw_rl.environments.tasks.folder import FolderSource
 from openclaw_rl.shared.errors import ConfigError
 
 TERMINUS = "terminus-2"
@@ -27,24 +28,13 @@ _HELD_OUT = 10
 log = logging.getLogger(__name__)
 
 
-class FolderSource(Protocol):
-    """Tasks that are folders of Harbor's layout."""
-
-    def tasks(self, split: Split, seed: int) -> Iterator[Task]:
-        """As of every kind."""
-        ...
-
-    def write(self, task_id: str, folder: Path) -> None:
-        """Write the folder of a task, which is not there yet. The same id gives the same folder."""
-        ...
-
-
 class HarborKind:
-    """A kind whose tasks are Harbor's: any agent, in any sandbox, judged by the task's own verifier. `agent` is the one
-    without `--agent`. The process that runs them starts with the first attempt.
+    """A kind whose tasks are Harbor's: any agent, in any sandbox, judged by the task's own verifier. `source` has the
+    folders, or writes one for an attempt. `agent` is the one without `--agent`. The process that runs the attempts
+    starts with the first.
     """
 
-    def __init__(self, source: FolderSource, options: KindOptions, *, agent: str = TERMINUS) -> None:
+    def __init__(self, source: FolderSource | TaskFolders, options: KindOptions, *, agent: str = TERMINUS) -> None:
         self._source = source
         self._options = options
         self._agent = options.agent or agent
@@ -66,8 +56,12 @@ class HarborKind:
             max_steps=options.max_steps,
             folder="",
         )
-        self._harness = HarborHarness(setup, harbor_python(), self._source.write)
+        self._harness = HarborHarness(setup, harbor_python(), self._write)
         return self._harness
+
+    def _write(self, task_id: str, folder: Path) -> None:
+        assert not isinstance(self._source, TaskFolders), "its tasks have folders"
+        self._source.folder(task_id).write(folder)
 
     async def close(self) -> None:
         """End the process of the trials."""
@@ -118,10 +112,6 @@ class TaskFolders:
         prompt = file.read_text("utf-8").strip() if file.exists() else name
         return Task(id=name, prompt=prompt, data={"folder": str(folder)})
 
-    def write(self, task_id: str, folder: Path) -> None:
-        """Never needed: each task has its folder."""
-        raise NotImplementedError(task_id)
-
 
 def harbor_kind(spec: str, options: KindOptions) -> HarborKind:
     """The kind of `harbor:FOLDER`. Raises `ConfigError`."""
@@ -136,9 +126,10 @@ def harbor_kind(spec: str, options: KindOptions) -> HarborKind:
 
 def _task_folders(folder: Path) -> list[Path]:
     """The folders of tasks, those of Terminal-Bench's older layout converted. Raises `ConfigError` if there is none."""
-    for file, found in (("task.toml", lambda path: path), ("task.yaml", _converted)):
-        if (folder / file).exists():
-            return [found(folder)]
+    if (folder / "task.toml").exists():
+        return [folder]
+    if (folder / "task.yaml").exists():
+        return [_converted(folder)]
     found = sorted(path.parent for path in folder.glob("*/task.toml"))
     if not found and any(folder.glob("*/task.yaml")):
         found = sorted(path.parent for path in _converted(folder).glob("*/task.toml"))

@@ -18,8 +18,8 @@ from minisweagent.config import builtin_config_dir, get_config_from_spec
 from minisweagent.environments.local import LocalEnvironment
 from minisweagent.models.litellm_model import LitellmModel, LitellmModelConfig
 
-from openclaw_rl.environments.agents.computer import Execute
-from openclaw_rl.environments.harbor.agents import HostAgent, executor
+from openclaw_rl.environments.harbor.host_agent import Execute, HostAgent, executor
+from openclaw_rl.environments.sandbox.sandbox import CommandResult
 
 
 class MiniSweAgent(HostAgent):
@@ -73,13 +73,16 @@ class _MiniComputer(LocalEnvironment):
             raise RuntimeError("the trial has ended")
         variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.config.env.items())
         seconds = timeout or self.config.timeout
-        running = self._execute(variables + action.get("command", ""), seconds)
+        running = self._run(variables + action.get("command", ""), seconds)
         result = asyncio.run_coroutine_threadsafe(running, self._loop).result()
         late = "" if result.code is not None else f"the command was stopped after {seconds} s"
         code = -1 if result.code is None else result.code
         output = {"output": result.stdout + result.stderr, "returncode": code, "exception_info": late}
         self._check_finished(output)
         return output
+
+    async def _run(self, command: str, seconds: float) -> CommandResult:
+        return await self._execute(command, seconds)
 
     def get_template_vars(self, **more: Any) -> dict[str, Any]:
         """Words of the templates; no variable of this process is among them."""

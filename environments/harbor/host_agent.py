@@ -1,21 +1,19 @@
-"""Our agents as Harbor agents: they run out here, and act by `environment.exec`. Runs in Harbor's own Python."""
+"""Agents of ours in Harbor: they run out here, and act by `environment.exec`. Runs in Harbor's own Python."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
-from harbor.models.agent.context import AgentContext
 
-from openclaw_rl.environments.agents.computer import Computer, Execute
-from openclaw_rl.environments.attempt import Endpoint, Task
+from openclaw_rl.environments.attempt import Endpoint
 from openclaw_rl.environments.sandbox.sandbox import CommandResult
-from openclaw_rl.environments.steps import ToolLoop
 
+Execute = Callable[[str, float], Awaitable[CommandResult]]
 TIMED_OUT = 124
 
 
@@ -61,20 +59,3 @@ class HostAgent(BaseAgent):
 
     async def setup(self, environment: BaseEnvironment) -> None:
         """Nothing to install."""
-
-
-class BashAgent(HostAgent):
-    """The tool loop with the tools `bash` and `edit`. Its settings go into every request (`temperature`)."""
-
-    @staticmethod
-    def name() -> str:
-        """Its name in Harbor's records."""
-        return "bash"
-
-    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
-        """Let the policy work until it answers without a call, or has no step left."""
-        loop = ToolLoop(
-            lambda: Computer(executor(environment)), max_steps=self.max_steps, sampling=self.settings or None
-        )
-        attempt = await loop.run(Task(id="task", prompt=instruction.strip()), self.endpoint)
-        context.metadata = {"steps": attempt.steps, "unread": attempt.next_state, "end": attempt.detail.get("end")}
