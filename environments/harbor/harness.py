@@ -103,8 +103,11 @@ class _TrialProcess:
     async def start(cls, setup: TrialSetup, python: Path) -> _TrialProcess:
         folder = Path(tempfile.mkdtemp(prefix="openclaw-rl-harbor-"))
         # This package alone, not what else is installed with it: that is for another Python.
-        (folder / "python").mkdir()
-        (folder / "python" / "openclaw_rl").symlink_to(Path(openclaw_rl.__file__).parent)
+        modules = [folder / "python"]
+        modules[0].mkdir()
+        (modules[0] / "openclaw_rl").symlink_to(Path(openclaw_rl.__file__).parent)
+        if ":" in setup.agent or ":" in setup.sandbox:  # a module of the user
+            modules.append(Path.cwd())
         for name in ("tasks", "trials"):
             (folder / name).mkdir()
         setup = msgspec.structs.replace(setup, folder=str(folder / "trials"))
@@ -119,7 +122,7 @@ class _TrialProcess:
                 env={
                     **trial_variables(setup.sandbox),
                     **QUIET,
-                    "PYTHONPATH": str(folder / "python"),
+                    "PYTHONPATH": os.pathsep.join(map(str, modules)),
                     "MSWEA_GLOBAL_CONFIG_DIR": str(folder / "config"),
                 },
                 start_new_session=True,

@@ -76,12 +76,14 @@ class TrialRunner:
     async def _create(self, order: RunTrial) -> Any:
         folder = Path(order.folder)
         task = HarborTask(folder)
-        agent = self._agent(order.endpoint, task.config.agent.timeout_sec)
+        name = OURS.get(self._setup.agent, self._setup.agent)
+        kind = AgentFactory.get_agent_class_from_config(AgentConfig(name=name))
+        inside = issubclass(kind, BaseInstalledAgent) and self._setup.sandbox == BUBBLEWRAP
         config = TrialConfig(
             task=TaskConfig(path=folder),
             trials_dir=Path(self._setup.folder),
-            agent=agent,
-            environment=await self._environment(order.endpoint),
+            agent=self._agent(name, kind.name(), inside, order.endpoint, task.config.agent.timeout_sec),
+            environment=self._environment(await self._door(order.endpoint) if inside else ""),
             artifacts=carried_over(task.config, folder, self._setup.sandbox),
         )
         trial = await Trial.create(config)
@@ -95,16 +97,13 @@ class TrialRunner:
             trial.agent.install = _is_installed
         return trial
 
-    def _agent(self, endpoint: Endpoint, seconds: float | None) -> Any:
+    def _agent(self, name: str, kind: str, inside: bool, endpoint: Endpoint, seconds: float | None) -> Any:
         setup = self._setup
-        name = OURS.get(setup.agent, setup.agent)
-        kind = AgentFactory.get_agent_class_from_config(AgentConfig(name=name))
-        inside = issubclass(kind, BaseInstalledAgent) and setup.sandbox == BUBBLEWRAP
         base = f"{INSIDE}/v1" if inside else endpoint.base_url
-        options, variables = connect(kind.name(), setup.agent in OURS, endpoint, base, setup.max_steps)
+        options, variables = connect(kind, setup.agent in OURS, endpoint, base, setup.max_steps)
         options |= setup.agent_options
         model = options.pop("model_name", None)
-        provider = "anthropic" if kind.name() == "claude-code" else "openai"
+        provider = "anthropic" if kind == "claude-code" else "openai"
         return AgentConfig(
             name=name,
             model_name=model or f"{provider}/{endpoint.model}",
@@ -113,10 +112,10 @@ class TrialRunner:
             env=variables,
         )
 
-    async def _environment(self, endpoint: Endpoint) -> Any:
+    def _environment(self, policy_socket: str) -> Any:
         name = self._setup.sandbox
         if name == BUBBLEWRAP:
-            options = {"policy_socket": await self._door(endpoint), "programs": list(self._setup.programs)}
+            options = {"policy_socket": policy_socket, "programs": list(self._setup.programs)}
             return EnvironmentConfig(import_path=SANDBOX, kwargs=options)
         if ":" in name:
             return EnvironmentConfig(import_path=name)
