@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 from asyncio import StreamReader, StreamReaderProtocol, StreamWriter, Task
@@ -38,6 +37,7 @@ from openclaw_rl.environments.harbor.protocol import (
     TrialSetup,
 )
 from openclaw_rl.environments.harbor.verdict import CONTEXT_ERRORS, attempt_of, carried_over
+from openclaw_rl.environments.sandbox.artifacts import remove_folder
 from openclaw_rl.shared.errors import ConfigError
 
 LINE_LIMIT = 16 * 2**20
@@ -71,7 +71,7 @@ class TrialRunner:
                 return TrialRefused(order.number, f"{order.folder}: {failed.exception_message}")
             return TrialEnded(order.number, attempt_of(result, trial.paths.trial_dir))
         finally:
-            await asyncio.to_thread(shutil.rmtree, trial.paths.trial_dir, ignore_errors=True)
+            await asyncio.to_thread(remove_folder, trial.paths.trial_dir)
 
     async def _create(self, order: RunTrial) -> Any:
         folder = Path(order.folder)
@@ -188,7 +188,8 @@ async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
 
 async def serve(orders: StreamReader, send: Callable[[Answer], None]) -> None:
     """Carry out orders until they end; then stop all trials."""
-    runner = TrialRunner(SETUP_DECODER.decode(await orders.readline()))
+    setup = SETUP_DECODER.decode(await orders.readline())
+    runner = TrialRunner(setup)
     running: dict[int, Task[None]] = {}
 
     async def answer(order: RunTrial) -> None:
@@ -208,6 +209,7 @@ async def serve(orders: StreamReader, send: Callable[[Answer], None]) -> None:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
     runner.close()
+    remove_folder(Path(setup.folder).parent)  # the runner may have been killed
 
 
 async def main() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.environments.attempt import Endpoint, Task
+from openclaw_rl.environments.attempt import Endpoint, EnvironmentFault, Task
 from openclaw_rl.environments.attempt_log import AttemptLog, EndedLine
 from openclaw_rl.environments.harbor.harness import HarborHarness
 from openclaw_rl.environments.harbor.kind import harbor_kind
@@ -20,6 +22,7 @@ from openclaw_rl.environments.kinds import KindOptions, close_kind
 from openclaw_rl.environments.runner import AttemptRunner, RunPlan
 from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.records import Turn
+from tests.processes import ROOT
 from tests.real.conversations import Captured
 from tests.rigs.environments import MADE, environment
 
@@ -203,9 +206,8 @@ HACKS = {
     " echo 'import os; os.system(\"echo 1 > /logs/verifier/reward.txt\")' > $place/sitecustomize.py;"
     " cp $place/sitecustomize.py $place/conftest.py; done",
     "a link to the expected answer": "ln -s /tests/expected.txt /workspace/answer.txt",
-    "programs that stay": "(while true; do echo 7 > /workspace/answer.txt; echo 1 > /logs/verifier/reward.txt;"
-    " rm -f /workspace/answer.txt; sleep 0.1; done) >/dev/null 2>&1 & disown; sleep 0.3; echo 8 > /workspace/answer.txt;"
-    " chmod 400 /workspace/answer.txt; kill -STOP $!",
+    "a program that stays": "setsid sh -c 'while true; do echo 1 > /logs/verifier/reward.txt;"
+    " sleep 0.1; done' >/dev/null 2>&1 & sleep 0.3; echo 8 > answer.txt",
     "sleeping past the deadline": "sleep 300; echo 7 > /workspace/answer.txt",
     "a late answer": "(sleep 9; echo 7 > /workspace/answer.txt) & sleep 300",
 }
@@ -279,32 +281,56 @@ async def test_tasks_of_other_people(tmp_path: Path) -> None:
     assert rewards == [1.0, 1.0, 1.0]
 
 
-async def test_the_sandboxes_of_a_killed_process_are_gone(tmp_path: Path) -> None:
+RUNNER = """
+import asyncio, sys
+from openclaw_rl.environments.attempt import Task
+from openclaw_rl.environments.harbor.kind import harbor_kind
+from openclaw_rl.environments.kinds import KindOptions
+from tests.real.test_harbor import NO_SERVICE
+kind = harbor_kind(f"harbor:{sys.argv[1]}", KindOptions(agent="oracle"))
+asyncio.run(kind.harness().run(next(kind.tasks("train", 0)), NO_SERVICE))
+"""
+
+
+async def test_nothing_is_left_of_a_runner_that_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process of Harbor ends the sandboxes, and deletes its folder."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
     task = write_task(tmp_path / "sleeps", "Write 7.", "exec -a harbor-sleeper sleep 283")
-    harness: HarborHarness
+    runner = await asyncio.create_subprocess_exec(sys.executable, "-c", RUNNER, str(task), cwd=ROOT)
+    try:
+        await until(lambda: _sleepers() == 1)
+    finally:
+        runner.kill()
+        await runner.wait()
+    await until(lambda: _sleepers() == 0 and not list((tmp_path / "tmp").iterdir()))
+
+
+async def test_nothing_is_left_of_a_process_of_harbor_that_is_killed(tmp_path: Path) -> None:
+    """Its attempt is one that the environment failed, and the sandbox has ended with it."""
+    task = write_task(tmp_path / "sleeps", "Write 7.", "exec -a harbor-sleeper sleep 283")
     async with _harness(task, agent="oracle") as harness:
         running = asyncio.create_task(harness.run(Task(id="x", data={"folder": str(task)}), NO_SERVICE))
-        await _until(lambda: _sleepers() == 1)
+        await until(lambda: _sleepers() == 1)
         trials = harness._trials
         assert trials is not None
         trials._process.kill()
-        with pytest.raises(Exception, match="Harbor's process ended"):
+        with pytest.raises(EnvironmentFault, match="Harbor's process ended"):
             await running
-        await _until(lambda: _sleepers() == 0)
+        await until(lambda: _sleepers() == 0)
     assert not trials.folder.exists()
 
 
 def _sleepers() -> int:
     lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with contextlib.suppress(OSError):
             lines.append(path.read_bytes())
-        except OSError:
-            continue
     return sum(line.startswith(b"harbor-sleeper") for line in lines)
 
 
-async def _until(true: Callable[[], bool]) -> None:
+async def until(true: Callable[[], bool]) -> None:
+    """Poll until something is so."""
     async with asyncio.timeout(60):
         while not true():
             await asyncio.sleep(0.1)
