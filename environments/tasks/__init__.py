@@ -1,1 +1,1 @@
-"""Tasks at a computer: those that ship, and makers of task folders."""
+"""Tasks of ours as folders in Harbor's layout: terminal tasks, and repositories with a fault."""
