@@ -56,7 +56,7 @@ KEPT_AFTER = 300.0
 class Recipe:
     """What a run is made of; `card.json` records it."""
 
-    steps: int = 7200
+    steps: int = 7000
     seconds: float | None = None
     seed: int = 0
     dialogues_per_step: int = 12
@@ -179,12 +179,12 @@ class Training:
         for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         self.random.setstate(state["random"])
-        self.step, self.tokens, self.learned_tokens = (state[name] for name in ("step", "tokens", "learned_tokens"))
+        self.step, self.tokens, self.learned_tokens = (state[name] for name in ("steps", "tokens", "learned_tokens"))
         self.cpu_seconds = state["cpu_seconds"]
 
     def counts(self) -> dict[str, int]:
         """Steps and tokens so far."""
-        return {"step": self.step, "tokens": self.tokens, "learned_tokens": self.learned_tokens}
+        return {"steps": self.step, "tokens": self.tokens, "learned_tokens": self.learned_tokens}
 
     @property
     def progress(self) -> float:

@@ -26,7 +26,7 @@ NEUTRAL_HINTS = 0.35
 """Share of the hinted ones whose hint is about no style; without these the hint tag alone would change the style."""
 
 
-ACTING = 0.12
+ACTING = 0.1
 """Weight of the dialogues in which the policy acts: about a fifth of all tokens."""
 
 PAGES = 0.25

@@ -65,7 +65,7 @@ def demonstrate(random: Random) -> Demonstration:
 
 def computer_dialogue(random: Random) -> tuple[Messages, list[dict[str, Any]]]:
     """Messages and tools: one task, or (each request costs less then) several in a row."""
-    messages = [message for _ in range(random.choice((1, 1, 2, 3))) for message in demonstrate(random).messages]
+    messages = [message for _ in range(random.choice((1, 2, 3, 4))) for message in demonstrate(random).messages]
     return messages, TOOLS
 
 
