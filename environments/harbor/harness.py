@@ -42,12 +42,15 @@ LINE_LIMIT = 16 * 2**20
 _UNPRINTABLE = re.compile(r"[^\w.-]+")
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_MODE": "PRODUCTION",
     "HARBOR_TELEMETRY": "off",
     "DO_NOT_TRACK": "1",
     "MSWEA_CONFIGURED": "true",
     "MSWEA_SILENT_STARTUP": "1",
 }
-"""Variables without which Harbor, LiteLLM and mini-swe-agent ask the network, or the user, when they are imported."""
+"""Variables without which Harbor, LiteLLM and mini-swe-agent ask the network or the user, or read keys from a file
+`.env`, when they are imported.
+"""
 
 
 class HarborHarness:
@@ -127,7 +130,6 @@ class _TrialProcess:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
-                cwd=folder,
                 env={
                     **trial_variables(setup.sandbox),
                     **QUIET,

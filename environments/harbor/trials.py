@@ -44,6 +44,7 @@ LINE_LIMIT = 16 * 2**20
 END_SECONDS = 25
 """Time for the trials to end their sandboxes when the runner has ended."""
 OURS = {
+    "bash": "openclaw_rl.environments.harbor.bash_agent:BashAgent",
     "mini-swe-agent": "openclaw_rl.environments.harbor.mini_swe_agent:MiniSweAgent",
 }
 """Our agents. Harbor's own mini-swe-agent runs inside: `harbor.agents.installed.mini_swe_agent:MiniSweAgent`."""
