@@ -43,8 +43,9 @@ export function exactTime(time) {
  */
 export function figure(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  if (Number.isInteger(value)) return String(value).replace(/\B(?=(\d{3})+$)/g, "\u202f");
   const size = Math.abs(value);
+  if (size < 1e-12) return "0";
+  if (Number.isInteger(value)) return String(value).replace(/\B(?=(\d{3})+$)/g, "\u202f").replace("-", "−");
   if (size >= 1e6 || size < 1e-3) return value.toExponential(1).replaceAll("-", "−");
   return String(Number(value.toPrecision(3))).replace("-", "−");
 }

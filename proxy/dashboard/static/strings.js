@@ -139,7 +139,9 @@ export const S = {
     include: "Allow learning from this",
     excludedNow: "Nothing will learn from this turn.",
     includedNow: "This turn may be learned from again.",
-    given: (/** @type {string} */ source) => `feedback (${source})`,
+    given: "An answer that the client sent",
+    cut: (/** @type {number} */ length) => `The beginning of ${counted(length, "character")}`,
+    feedback: (/** @type {string} */ source) => `feedback (${source})`,
   },
 
   review: {

@@ -41,13 +41,14 @@ export const OPERATOR = {
     total: (/** @type {string} */ size) => `${size} on this machine`,
     oldest: (/** @type {string} */ time) => `The oldest turn is of ${time}.`,
     nothing: "Nothing is kept.",
+    days: (/** @type {number} */ days) => `Conversations are forgotten after ${counted(days, "day")}.`,
     partColumns: ["Part", "Size"],
     countColumns: ["Kept", "Number"],
     forget: "Forget a conversation",
     pick: "Conversation",
     find: "Search",
-    forgetOld: "Forget everything older than",
-    days: "days",
+    forgetOldTitle: "Forget old conversations",
+    forgetOld: "Forget what is older than (days)",
     look: "See what would go",
     consequences: (/** @type {number} */ turns, /** @type {number[]} */ versions) =>
       `${counted(turns, "turn")} would be deleted, with everything derived from ${turns === 1 ? "it" : "them"}. ` +

@@ -1,7 +1,8 @@
 /**
  * Turns of a conversation as the page shows them.
  *
- * @typedef {{ role: string, text: string, folded: boolean, images: number, tool_call_id?: string }} NewMessage
+ * @typedef {{ role: string, text: string, folded: boolean, images: number, cut?: number,
+ *   tool_calls?: ToolCall[] }} NewMessage
  * @typedef {{ name: string, arguments: unknown }} ToolCall
  * @typedef {{ turn_id: string, parent: string | null, episode: number, kind: string, reason: string, time: number,
  *   new_messages: NewMessage[], answer: { text: string, reasoning: string, tool_calls: ToolCall[] }, version: number[],

@@ -24,11 +24,11 @@ export function Privacy() {
 
 /** @param {{ data: import("../live.js").Loaded<any> }} props */
 function Kept({ data }) {
-  const { bytes = 0, parts = {}, counts = {}, oldest = null } = data.data ?? {};
+  const { bytes = 0, parts = {}, counts = {}, oldest = null, keep_days: days } = data.data ?? {};
   return html`<${Card} title=${T.kept}>
     <${Awaited} of=${data}>
       <p class="lead">${T.total(size(bytes))}</p>
-      <p class="meta">${oldest === null ? T.nothing : T.oldest(exactTime(oldest))}</p>
+      <p class="meta">${oldest === null ? T.nothing : T.oldest(exactTime(oldest))} ${days ? T.days(days) : ""}</p>
       <div class="pair">
         <${Table} label=${T.kept} columns=${T.partColumns} numbers=${[1]} rows=${Object.entries(parts).map(([name, of]) => [name, html`<span title=${`${of} bytes`}>${size(of)}</span>`])} />
         <${Table} label=${T.kept} columns=${T.countColumns} numbers=${[1]} rows=${Object.entries(counts).map(([name, of]) => [name.replaceAll("_", " "), figure(of)])} />
@@ -107,9 +107,9 @@ function ForgetOld({ reload }) {
       reload();
       return T.forgot(turns);
     });
-  return html`<${Card} title=${`${T.forgetOld}…`}>
+  return html`<${Card} title=${T.forgetOldTitle}>
     <div class="row">
-      <${Field} type="number" label=${`${T.forgetOld} (${T.days})`} value=${days} onInput=${setDays} />
+      <${Field} type="number" label=${T.forgetOld} value=${days} onInput=${setDays} />
       <${Button} icon="trash" label=${T.look} onClick=${look} disabled=${action.busy} />
     </div>
     <${Said} action=${action} />

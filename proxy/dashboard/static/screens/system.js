@@ -113,7 +113,7 @@ function Settings({ settings }) {
 function Logs() {
   const [process, setProcess] = useState("proxy");
   const logs = useData(`/rl/logs?process=${process}&limit=${LINES}`, { every: 5000 });
-  const options = ["proxy", "engine", "learner"].map((name) => [name, name]);
+  const options = (logs.data?.processes ?? [process]).map((/** @type {string} */ name) => [name, name]);
   return html`<${Card} title=${T.logs}>
     <${Choice} label=${T.process} value=${process} options=${options} onChange=${setProcess} />
     <${Awaited} of=${logs}><pre class="log" tabindex="0" aria-label=${T.logs}>${plain((logs.data?.lines ?? []).map(lineText).join("\n"))}</pre><//>

@@ -35,7 +35,22 @@ function Message({ message }) {
   if (role === "tool") {
     return html`<details class="folded tool"><summary><${Icon} name="tool" />${T.tool}</summary><${Words} text=${text} />${chip}</details>`;
   }
-  return html`<div class="bubble person"><p class="who">${T.you}</p><${Words} text=${text} markdown />${chip}</div>`;
+  const look = role === "assistant" ? "policy" : "person";
+  return html`<div class=${`bubble ${look}`}>
+    <p class="who">${role === "assistant" ? T.given : T.you}</p>
+    <${Words} text=${text} markdown />
+    ${message.cut ? html`<p class="meta">${T.cut(message.cut)}</p>` : null}
+    <${Calls} calls=${message.tool_calls} />
+    ${chip}
+  </div>`;
+}
+
+/** @param {{ calls: import("../transcript.js").ToolCall[] | undefined }} props */
+function Calls({ calls = [] }) {
+  return html`${calls.map((call) => html`<details class="folded tool">
+    <summary><${Icon} name="tool" />${T.calls(plain(call.name))}</summary>
+    <${Words} text=${argumentText(call.arguments)} />
+  </details>`)}`;
 }
 
 /** @param {{ item: Item }} props */
@@ -46,9 +61,7 @@ function Answer({ item }) {
     <p class="who">${T.policy} <span class="meta">${T.by(item.version)} · <${Time} time=${item.time} now=${now} /></span></p>
     ${reasoning ? html`<details class="folded"><summary>${T.reasoning}</summary><${Words} text=${reasoning} /></details>` : null}
     ${text ? html`<${Words} text=${text} markdown />` : null}
-    ${(calls ?? []).map((call) => html`<details class="folded tool"><summary><${Icon} name="tool" />${T.calls(plain(call.name))}</summary>
-      <${Words} text=${argumentText(call.arguments)} />
-    </details>`)}
+    <${Calls} calls=${calls} />
     ${text || calls?.length ? null : html`<p class="note">${T.noAnswer}${item.status && item.status !== "complete" ? ` (${item.status})` : ""}</p>`}
   </div>`;
 }
@@ -67,7 +80,7 @@ function Became({ item }) {
     ${item.hint ? html`<div><dt>${T.hint}</dt><dd dir="auto">${plain(item.hint)}</dd></div>` : null}
     ${item.advantage === null ? null : html`<div><dt>${T.advantage}</dt><dd title=${String(item.advantage)}>${signed(item.advantage)}</dd></div>`}
     <div><dd class="meta">${item.kind}: ${plain(item.reason)}</dd></div>
-    ${item.feedback.map((one) => html`<div><dt>${T.given(one.source)}</dt>
+    ${item.feedback.map((one) => html`<div><dt>${T.feedback(one.source)}</dt>
       <dd title=${exactTime(one.time)}>${one.score === null ? null : html`<${Score} score=${one.score} /> `}${one.text ? html`<q dir="auto">${plain(one.text)}</q>` : null}</dd></div>`)}
   </dl>`;
 }
