@@ -40,7 +40,7 @@ def is_page(scope: Scope) -> bool:
     """True for a request for the page or one of its files, and for a browser's visit to `/`."""
     if scope["method"] not in ("GET", "HEAD"):
         return False
-    path = scope["path"]
+    path: str = scope["path"]
     if path == "/":
         return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
     return path == UI or path.startswith(f"{UI}/")
