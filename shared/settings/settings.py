@@ -51,7 +51,7 @@ class ServeSettings(Group):
         description="Key of the person who operates the service, for the commands and the dashboard: it may do "
         "everything; if empty, `serve` creates one in the data folder. The same as api_key: one key for everything",
     )
-    dashboard: bool = Field(True, description="Serve the dashboard at /ui/, for those who sign in (docs/dashboard.md)")
+    dashboard: bool = Field(True, description="Serve the dashboard at /ui/, for those who sign in (docs/routes.md)")
     public_hosts: str = Field(
         "",
         description="Names by which the service is reached, comma-separated, if those are not its address: that of a "
