@@ -102,7 +102,12 @@ class Run:
         """The runner, in a process group of its own as a shell gives it one."""
         with self.output.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *self._command, *(["--resume"] if resume else []), stdout=output, stderr=output, start_new_session=True
+                *self._command,
+                *(["--resume"] if resume else []),
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by tests in the background
             )
         try:
             yield process
@@ -131,28 +136,27 @@ class Run:
             {line["session"] for line in self.lines("begun")} - {line["session"] for line in self.lines("ended")}
         )
 
-    async def amid(
-        self, runner: asyncio.subprocess.Process, results: int, more: Callable[[], object] = lambda: True
-    ) -> int:
-        """Wait until there are so many results, half of all places are taken, and `more` is true; the number of
-        attempts that run.
-        """
+    async def amid(self, runner: asyncio.subprocess.Process, results: int, least: int = AT_A_TIME // 2) -> int:
+        """Wait until there are so many results, and at least so many attempts run; their number."""
 
         def reached() -> bool:
             assert runner.returncode is None, f"the runner has ended:\n{self.output.read_text()[-4000:]}"
-            return len(self.results()) >= results and self.open() >= AT_A_TIME // 2 and bool(more())
+            return len(self.results()) >= results and self.open() >= least
 
-        await until(reached, f"{results} results and {AT_A_TIME // 2} running attempts")
+        await until(reached, f"{results} results and {least} running attempts")
+        return self.open()
+
+    async def amid_a_step(self, runner: asyncio.subprocess.Process) -> int:
+        """Wait until the learner makes a step while attempts run; their number."""
+        while not self.rows("SELECT 1 FROM work WHERE kind = 'step' AND running"):
+            await self.amid(runner, 1, 1)
+            await asyncio.sleep(0.05)
         return self.open()
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Rows of the journal, read without the product."""
         with closing(sqlite3.connect(f"file:{self.journal}?mode=ro", uri=True)) as journal:
             return journal.execute(query, values).fetchall()
-
-    def is_learning(self) -> bool:
-        """True while a step runs."""
-        return bool(self.rows("SELECT 1 FROM work WHERE kind = 'step' AND running"))
 
 
 class Kept(NamedTuple):
@@ -257,14 +261,12 @@ async def test_every_process_is_killed_and_every_outcome_counts_once(tmp_path: P
     async with learning_service(processes, tmp_path / "service") as service:
         run = Run(service, tmp_path / "run", 4 * AT_A_TIME)
         async with run.runner() as runner:
-            for role, results, more in (
-                ("server", AT_A_TIME // 4, lambda: True),
-                ("proxy", AT_A_TIME // 2, lambda: True),
-                ("learner", AT_A_TIME, run.is_learning),
-            ):
-                figures[f"running as the {role} was killed"] = await run.amid(runner, results, more)
+            for role in ("server", "proxy", "learner"):
+                results = len(run.results()) + AT_A_TIME // 4
+                found = run.amid_a_step(runner) if role == "learner" else run.amid(runner, results)
+                figures[f"running as the {role} was killed"] = await found
                 await processes.kill(role)
-            figures["running as the runner was killed"] = await run.amid(runner, 2 * AT_A_TIME)
+            figures["running as the runner was killed"] = await run.amid(runner, len(run.results()) + AT_A_TIME // 4)
             runner.kill()
             await runner.wait()
         await processes.gone("server")
