@@ -31,7 +31,8 @@ def is_step(turn: str) -> str:
 _ATTEMPT = f"""
 SELECT session_id, turns.episode, task, task_group, attempts,
   (SELECT count(*) FROM turns AS earlier WHERE earlier.session = turns.session
-   AND earlier.episode = turns.episode AND {is_step("earlier")} AND (earlier.arrived, earlier.id) < (turns.arrived, turns.id))
+   AND earlier.episode = turns.episode AND {is_step("earlier")}
+   AND (earlier.arrived, earlier.id) < (turns.arrived, turns.id))
 FROM turns JOIN episodes USING (session, episode) JOIN sessions ON sessions.id = session
 WHERE turn_id = ? AND environment AND {is_step("turns")}
 """

@@ -79,8 +79,8 @@ class Attempted(msgspec.Struct, frozen=True):
 
 
 class GroupStep(msgspec.Struct, frozen=True):
-    """A step of an attempt and its reward: the outcome with the votes of its judge; `None` without a verdict, and where a
-    person's feedback stands in its place.
+    """A step of an attempt and its reward: the outcome with the votes of its judge; `None` without a verdict, and where
+    a person's feedback stands in its place.
     """
 
     turn_id: str

@@ -53,7 +53,7 @@ class Processes:
         return found
 
     def running(self, role: str) -> list[psutil.Process]:
-        """Those that run the module of the role."""
+        """Processes that run the module of the role."""
         found = []
         for process in self.all():
             with suppress(psutil.Error):
