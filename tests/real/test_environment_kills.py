@@ -21,6 +21,7 @@ import pytest
 
 from openclaw_rl.cli.commands.env import training_settings
 from openclaw_rl.evaluation.service import RunningService, own_service
+from openclaw_rl.learner.groups import is_complete
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.journal.encoding import unpack_record
 from openclaw_rl.shared.records import Outcome
@@ -138,20 +139,23 @@ class Run:
 
     async def amid(self, runner: asyncio.subprocess.Process, results: int, least: int = AT_A_TIME // 2) -> int:
         """Wait until there are so many results, and at least so many attempts run; their number."""
-
-        def reached() -> bool:
-            assert runner.returncode is None, f"the runner has ended:\n{self.output.read_text()[-4000:]}"
-            return len(self.results()) >= results and self.open() >= least
-
-        await until(reached, f"{results} results and {least} running attempts")
+        await self.reached(
+            runner,
+            lambda: len(self.results()) >= results and self.open() >= least,
+            f"{results} results and {least} running attempts",
+        )
         return self.open()
 
     async def amid_a_step(self, runner: asyncio.subprocess.Process) -> int:
-        """Wait until the learner makes a step while attempts run; their number."""
-        while not self.rows("SELECT 1 FROM work WHERE kind = 'step' AND running"):
-            await self.amid(runner, 1, 1)
-            await asyncio.sleep(0.05)
+        """Wait until the learner makes a version; the number of attempts that run."""
+        query = "SELECT json_extract(status, '$.state') FROM processes WHERE name = 'learner'"
+        await self.reached(runner, lambda: self.rows(query)[0][0] in ("probing", "training"), "a step of the learner")
         return self.open()
+
+    async def reached(self, runner: asyncio.subprocess.Process, state: Callable[[], object], awaited: str) -> None:
+        """Wait for a state while the runner runs."""
+        await until(lambda: runner.returncode is not None or state(), awaited)
+        assert runner.returncode is None, f"the runner ended before {awaited}:\n{self.output.read_text()[-4000:]}"
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Rows of the journal, read without the product."""
@@ -186,8 +190,9 @@ FROM version_samples JOIN samples USING (sample_id) JOIN versions ON number = ve
 """
 
 
-def check(run: Run) -> dict[str, int]:
+async def check(run: Run) -> dict[str, int]:
     """Compare the log of a run with the journal; figures."""
+    await until(lambda: not run.rows("SELECT 1 FROM judge_queue LIMIT 1"), "the judge")
     begun = {line["session"]: line["member"] for line in run.lines("begun")}
     ended = {line["session"]: line for line in run.lines("ended")}
     results = run.results()
@@ -223,8 +228,6 @@ def check(run: Run) -> dict[str, int]:
 
     consumed, samples, turns = run.rows(CONSUMED)[0]
     assert consumed == samples == turns
-    waiting = run.rows("SELECT count(*) FROM judge_queue")[0][0]
-    assert waiting == 0
     return {
         "sessions": len(kept),
         "results": len(results),
@@ -254,6 +257,8 @@ async def learning_service(processes: Processes, folder: Path) -> AsyncIterator[
     assert processes.all() == []
     with closing(Journal(str(folder / "journal.db"))) as journal:
         assert journal.contradictions() == []
+        by_outcomes = {group.name: is_complete(group, now=0.0, patience=0.0) for group in journal.waiting_groups()}
+        assert all(by_outcomes.values()), by_outcomes
 
 
 async def test_every_process_is_killed_and_every_outcome_counts_once(tmp_path: Path, processes: Processes) -> None:
@@ -272,7 +277,7 @@ async def test_every_process_is_killed_and_every_outcome_counts_once(tmp_path: P
         await processes.gone("server")
         await run.finish()
         assert processes.running("server") == []
-        figures |= check(run)
+        figures |= await check(run)
     print(json.dumps(figures))
     assert figures["cut off"] and figures["versions"]
 
@@ -288,6 +293,6 @@ async def test_a_runner_that_is_stopped_leaves_no_server_and_continues(tmp_path:
                 assert await runner.wait() != 0
                 assert processes.running("server") == []
         await run.finish()
-        figures |= check(run)
+        figures |= await check(run)
     print(json.dumps(figures))
     assert figures["cut off"]
