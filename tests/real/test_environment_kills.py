@@ -91,6 +91,7 @@ class Run:
         self.output = folder / "runner.log"
         self.journal = service.data / "journal.db"
         self.episodes = episodes
+        self.cut_off: set[str] = set()
         folder.mkdir()
         self._command = (
             *(sys.executable, "-m", "openclaw_rl.cli.main", "env", "train", "sums", "--json", "--held-out", "0"),
@@ -101,6 +102,9 @@ class Run:
     @asynccontextmanager
     async def runner(self, *, resume: bool = False) -> AsyncIterator[asyncio.subprocess.Process]:
         """The runner, in a process group of its own as a shell gives it one."""
+        self.cut_off = {line["session"] for line in self.lines("begun")} - {
+            line["session"] for line in self.lines("ended")
+        }
         with self.output.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -131,26 +135,28 @@ class Run:
         """The last attempts of the members."""
         return [line for line in self.lines("ended") if line["last"]]
 
-    def open(self) -> int:
-        """Number of attempts that run."""
-        return len(
-            {line["session"] for line in self.lines("begun")} - {line["session"] for line in self.lines("ended")}
-        )
+    def running(self) -> tuple[int, int]:
+        """The number of attempts that run, and of those among them that have an answer."""
+        begun, ended = ({line["session"] for line in self.lines(event)} for event in ("begun", "ended"))
+        running = begun - ended - self.cut_off
+        return len(running), len(running & {session for (session,) in self.rows(ANSWERED)})
 
-    async def amid(self, runner: asyncio.subprocess.Process, results: int, least: int = AT_A_TIME // 2) -> int:
-        """Wait until there are so many results, and at least so many attempts run; their number."""
-        await self.reached(
-            runner,
-            lambda: len(self.results()) >= results and self.open() >= least,
-            f"{results} results and {least} running attempts",
-        )
-        return self.open()
+    async def amid(self, runner: asyncio.subprocess.Process, results: int) -> tuple[int, int]:
+        """Wait until there are so many results and the attempts are in the middle; returns `running`."""
+        places, some = AT_A_TIME // 2, AT_A_TIME // 8
 
-    async def amid_a_step(self, runner: asyncio.subprocess.Process) -> int:
-        """Wait until the learner makes a version; the number of attempts that run."""
+        def reached() -> bool:
+            running, answered = self.running()
+            return len(self.results()) >= results and running >= places and answered >= some
+
+        await self.reached(runner, reached, f"{results} results, {places} running attempts and {some} with an answer")
+        return self.running()
+
+    async def amid_a_step(self, runner: asyncio.subprocess.Process) -> tuple[int, int]:
+        """Wait until the learner makes a version; returns `running`."""
         query = "SELECT json_extract(status, '$.state') FROM processes WHERE name = 'learner'"
         await self.reached(runner, lambda: self.rows(query)[0][0] in ("probing", "training"), "a step of the learner")
-        return self.open()
+        return self.running()
 
     async def reached(self, runner: asyncio.subprocess.Process, state: Callable[[], object], awaited: str) -> None:
         """Wait for a state while the runner runs."""
@@ -174,6 +180,9 @@ class Kept(NamedTuple):
     steps: int
 
 
+ANSWERED = """
+SELECT session_id FROM sessions WHERE EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND status = 'complete')
+"""
 ATTEMPTS = """
 SELECT session_id, task_group, task, attempts, CASE WHEN ended IS NULL THEN NULL ELSE reason END, session, episode
 FROM episodes JOIN sessions ON sessions.id = session WHERE environment AND session_id LIKE ? || '.%'
