@@ -1,0 +1,1 @@
+"""Terminal tasks: eight families of one to three commands without end, and ten written by hand."""
