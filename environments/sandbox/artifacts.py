@@ -34,8 +34,13 @@ def read_file(folder: Path, path: str, limit: int) -> bytes | None:
             descriptor = os.open(name, _READ, dir_fd=parent)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(descriptor)
 
 
 def copy_out(folder: Path, path: str, target: Path, *, limit_mb: int = 256, entries: int = 20_000) -> list[str]:
