@@ -209,8 +209,8 @@ class Inside:
             _limit(self._settings["limits"])
             os.chdir(folder)
             os.execvpe(words[0], words, environment)
-        except OSError as error:
-            os.write(2, f"{error.strerror}: {error.filename or words[0]}\n".encode())
+        except (OSError, ValueError) as error:  # a zero byte in a word is a ValueError
+            os.write(2, f"{error}\n".encode())
         finally:
             os._exit(127)
 
@@ -230,11 +230,11 @@ class Inside:
 
     def _drain(self, command: RunningCommand, stream: OutputStream) -> None:
         """Read a part of the output. After the command's end too: background programs keep its descriptor."""
-        if not stream.read():
+        ended = command.number not in self._running
+        if not stream.read() or (ended and stream.total > FLOOD):
             self._selector.unregister(stream.descriptor)
             os.close(stream.descriptor)
-        elif stream.total > FLOOD and not command.late and command.number in self._running:
-            stream.total -= FLOOD // 2  # say it once, and again if the rest of it writes as much
+        elif stream.total > FLOOD and not command.notes:
             command.notes.append(f"ended: more than {FLOOD // MIB} MB of output")
             _kill_session(command.pid)
 
@@ -305,7 +305,8 @@ class SumGuard:
         self._writable: list[str] = []
         self._kernel_counts_memory = False
         self._reserve = 0
-        self._seen = 0
+        self._first = 0
+        self._written = 0
 
     def configure(self, settings: dict[str, Any]) -> None:
         """Take the settings, and a first look at the disk."""
@@ -313,7 +314,7 @@ class SumGuard:
         self._writable = settings["writable"]
         self._kernel_counts_memory = settings["cgroup"]
         self._reserve = min(RESERVE, _free(self._writable[0]) // 2)
-        self._seen, _ = self._used()
+        self._first, _ = self._used()
 
     def exceeded(self) -> tuple[str, int]:
         """The limit that is exceeded, "" for none, and the process to kill: -1 for all but this one."""
@@ -338,10 +339,10 @@ class SumGuard:
                 return f"more than {ENTRIES} files in {place}"
         if _free(self._writable[0]) < self._reserve:
             return "the disk is full"
-        before = self._seen
-        self._seen, entries = self._used()
-        self._seen += _deleted(pids)
-        if self._seen > self._limits["workspace_mb"] * MIB and self._seen > before:
+        before = self._written
+        used, entries = self._used()
+        self._written = used + _deleted(pids) - self._first
+        if self._written > max(before, self._limits["workspace_mb"] * MIB):  # removing some is allowed
             return f"more than {self._limits['workspace_mb']} MB of files"
         return f"more than {ENTRIES} files" if entries > ENTRIES else ""
 

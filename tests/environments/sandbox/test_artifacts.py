@@ -67,6 +67,21 @@ def test_a_folder_is_copied_out_without_its_traps(workspace: Path, tmp_path: Pat
         copy_out(workspace, "missing", tmp_path / "four")
 
 
+def test_a_second_copy_replaces_the_first_and_follows_none_of_its_links(
+    workspace: Path, secret: Path, tmp_path: Path
+) -> None:
+    copy_out(workspace, "", tmp_path / "out")
+    for name in ("link", "folder-link", "loop"):
+        (workspace / name).unlink()
+        (workspace / name).mkdir()
+        (workspace / name / "secret").write_text("new")
+    (workspace / "good" / "a b").write_text("newer")
+    copy_out(workspace, "", tmp_path / "out")
+    assert (tmp_path / "out/good/a b").read_text() == "newer"
+    assert (tmp_path / "out/folder-link/secret").read_text() == "new" and secret.read_text() == "SECRET"
+    assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
+
+
 def test_copies_have_limits(tmp_path: Path) -> None:
     folder = tmp_path / "many"
     folder.mkdir()
@@ -87,11 +102,18 @@ def test_nothing_is_written_through_links(workspace: Path, secret: Path, tmp_pat
     (source / "to").symlink_to("inner/secret")
     copy_in(source / "inner" / "secret", workspace, "link")
     copy_in(source / "inner" / "secret", workspace, "fifo")
+    (workspace / "folder" / "deep").mkdir(parents=True)
+    copy_in(source / "inner" / "secret", workspace, "folder")
     copy_in(source / "inner", workspace, "folder-link")
     copy_in(source, workspace, "good")
     copy_in(source, workspace, "a/new/place")
     assert secret.read_text() == "SECRET" and tree(secret.parent) == {"secret"}
-    assert (workspace / "link").read_text() == (workspace / "fifo").read_text() == "new"
+    assert (
+        (workspace / "link").read_text()
+        == (workspace / "fifo").read_text()
+        == (workspace / "folder").read_text()
+        == "new"
+    )
     assert tree(workspace / "folder-link") == {"secret"} and not (workspace / "folder-link").is_symlink()
     assert tree(workspace / "good") == {"empty", "a b", "fifo", "inner", "inner/secret", "to"}
     assert (workspace / "a/new/place/inner/secret").stat().st_mode & 0o777 == 0o755

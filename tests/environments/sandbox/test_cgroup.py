@@ -27,6 +27,9 @@ def test_a_cgroup_is_made_where_the_controllers_are_passed_on(tmp_path: Path) ->
     assert found is not None and found.folder.parent == tmp_path
     assert (found.folder / "memory.max").read_text() == str(2 << 20)
     assert (found.folder / "pids.max").read_text() == "13"
+    assert not found.in_use
+    (found.folder / "cgroup.procs").write_text("12\n")
+    assert found.in_use
     assert Cgroup.create(memory_mb=2, processes=10, parents=[own]) is None
     assert Cgroup.create(memory_mb=2, processes=10, parents=[tmp_path / "missing"]) is None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from openclaw_rl.environments.attempt import EnvironmentFault
+from openclaw_rl.environments.sandbox import launch
 from openclaw_rl.environments.sandbox.sandbox import Mount, Sandbox, SandboxLimits
 from openclaw_rl.shared.errors import ConfigError
 
@@ -35,6 +37,8 @@ async def test_commands_that_cannot_start_say_so(start: Start, tmp_path: Path) -
     assert "missing" in (await sandbox.run(["missing"])).stderr
     found = await sandbox.run("true", folder="/nowhere")
     assert found.code == 127 and "/nowhere" in found.stderr
+    assert "null byte" in (await sandbox.run("echo \0")).stderr
+    assert (await sandbox.run("echo \ud800")).stdout == "?\n"
 
 
 async def test_background_programs_live_on_until_the_end(start: Start, tmp_path: Path) -> None:
@@ -101,6 +105,16 @@ async def test_bubblewrap_that_does_not_work_is_quoted(
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     with pytest.raises(error, match=words):
         await Sandbox.start(tmp_path)
+
+
+async def test_without_a_python_of_the_system_the_runners_own_is_shown(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "SYSTEM_PYTHONS", ())
+    sandbox = await start(tmp_path)
+    found = await sandbox.run(["python3", "-c", "import sys, ssl, site; print(sys.version, site.getsitepackages()[0])"])
+    assert found.stdout.startswith(sys.version.split()[0])
+    assert (await sandbox.run("ls -A $(python3 -m site | grep -om1 '/.*site-packages')")).stdout == ""
 
 
 async def test_a_mount_that_is_not_there_is_named(bubblewrap: None, tmp_path: Path) -> None:
