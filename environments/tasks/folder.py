@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -53,8 +54,15 @@ class TaskFolder(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
 
     def write(self, folder: Path) -> None:
-        """Write the task. Raises `FileExistsError` if the folder exists."""
+        """Write the task. Raises `FileExistsError` if the folder exists; nothing is left of a task that fails."""
         folder.mkdir(parents=True)
+        try:
+            self._fill(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _fill(self, folder: Path) -> None:
         environment, tests, solution = (folder / name for name in ("environment", "tests", "solution"))
         write_files(
             folder,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from openclaw_rl.environments.tasks.swe.history import BASE, FORGET
 TESTBED = "/testbed"
 """The folder of the repository in images of SWE-bench and SWE-Gym."""
 TESTBED_PYTHON = "/opt/miniconda3/envs/testbed/bin/python"
-HELPERS = ("contained.py", "run_tests.py")
+HELPERS = ("applied.py", "contained.py", "run_tests.py")
 PATCHED = re.compile(r"^(?:---|\+\+\+) [ab]/(.+?)\t?$", re.MULTILINE)
 _CHECK = (VERIFIER / "repository.py").read_text(encoding="utf-8")
 _SOLVE = '#!/bin/sh\nexec git -c safe.directory="*" apply "$(dirname "$0")/gold.patch"\n'
@@ -95,7 +96,5 @@ def new_file_patch(path: str, content: str) -> str:
 
 def edit_patch(path: str, before: str, after: str) -> str:
     """A patch of git that changes the text of a file."""
-    from difflib import unified_diff
-
     lines = unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
     return f"diff --git a/{path} b/{path}\n{''.join(lines)}"

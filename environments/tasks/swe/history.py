@@ -59,6 +59,16 @@ def copy_without_future(source: str, commit: str, folder: Path) -> None:
     _tag_base(folder)
 
 
+def applies(folder: Path, patch: str) -> bool:
+    """True if a patch applies to a checkout."""
+    return (
+        subprocess.run(
+            [*_GIT, "apply", "--check", "-"], cwd=folder, input=patch, capture_output=True, text=True, timeout=600
+        ).returncode
+        == 0
+    )
+
+
 def _tag_base(folder: Path) -> None:
     tag = folder / ".git/refs/tags" / BASE
     tag.parent.mkdir(parents=True, exist_ok=True)
