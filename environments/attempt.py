@@ -66,7 +66,9 @@ class Attempt(msgspec.Struct, kw_only=True):
 
 
 class Harness(Protocol):
-    """An agent together with its environment. One object serves many attempts at a time."""
+    """An agent together with its environment. One object serves many attempts at a time. One that stops its agent
+    itself, and judges what it left, has a number `grace`: the seconds that it may take beyond the attempt's time.
+    """
 
     async def run(self, task: Task, endpoint: Endpoint) -> Attempt:
         """Let the agent work on `task`, talking to `endpoint`. Cancelled when the attempt takes too long.

@@ -25,12 +25,20 @@ PAGE = "docs/environments.md"
 
 class KindOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a kind. `tasks`: file or folder of tasks, "" for the kind's own. `tools_config`: file that describes
-    tools, "" for none. `call_timeout`: maximum seconds of one call of a tool.
+    tools, "" for none. `call_timeout`: maximum seconds of one call of a tool. For kinds whose agent is chosen: `agent`
+    ("" for the kind's own) with `agent_options`, `sandbox` it works in, `programs` that it can read there, `timeout`
+    seconds and `max_steps` model calls of it.
     """
 
     tasks: str = ""
     tools_config: str = ""
     call_timeout: float = 60.0
+    agent: str = ""
+    agent_options: dict[str, Any] = {}
+    sandbox: str = "bubblewrap"
+    programs: tuple[str, ...] = ()
+    timeout: float = 600.0
+    max_steps: int = 10
 
 
 class TaskSource(Protocol):
@@ -92,6 +100,11 @@ KINDS: dict[str, KindEntry] = {
         "tools:FILE.json",
         "tools that a file describes (tools_config.json); tasks from --tasks",
         "openclaw_rl.environments.tools.kinds:functions_kind",
+    ),
+    "harbor": KindEntry(
+        "harbor:FOLDER",
+        "a task, or a folder of tasks, in Harbor's layout or Terminal-Bench's; any agent, in a sandbox",
+        "openclaw_rl.environments.harbor.kind:harbor_kind",
     ),
 }
 OWN = KindEntry("./FILE.py or MODULE:FUNCTION", f"an environment of your own ({PAGE})", "")

@@ -63,6 +63,7 @@ class AttemptRunner:
     ) -> None:
         self._client = client
         self._harness = harness
+        self._grace: float = getattr(harness, "grace", 0.0)
         self._log = log
         self._plan = plan
         self._model = model
@@ -154,7 +155,7 @@ class AttemptRunner:
             return Attempt(reward=None, status="env_error", detail={"error": str(error)})
         began = time.monotonic()
         try:
-            async with asyncio.timeout(self._plan.timeout) as limit:
+            async with asyncio.timeout(self._plan.timeout + self._grace) as limit:
                 attempt = checked_attempt(await self._harness.run(task, endpoint), self._harness)
         except ConfigError:
             raise

@@ -158,7 +158,7 @@ class Learner:
         sample_ids = [sample.sample_id for sample in batch.samples]
         turns = [*(sample.turn_id for sample in batch.samples if sample.turn_id), *batch.held_back]
         baseline = self._settings.learning.baseline
-        usual = mean_reward(await self._journal.versions()) if baseline == "running" else None
+        usual = mean_reward(await self._journal.versions(samples=False)) if baseline == "running" else None
         judged = subtract_baseline(batch.samples, baseline, usual, self._method.trains_reward)
         samples = [await self._hinted(one, batch.hints) for one in judged if self._method.informative(one)]
         prepared: tuple[int | str, ...] = (live.number, *sample_ids)

@@ -36,6 +36,7 @@ from openclaw_rl.shared.errors import ConfigError, JournalError, OpenClawRLError
 from openclaw_rl.shared.journal import AsyncJournal, Journal
 from openclaw_rl.shared.logs import configure_logs
 from openclaw_rl.shared.loop_lag import watch_lag
+from openclaw_rl.shared.memory import return_freed_memory
 from openclaw_rl.shared.objective.custom_loss import load_loss
 from openclaw_rl.shared.process import die_with_parent
 from openclaw_rl.shared.rendering.prompter import Prompter
@@ -62,6 +63,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(progress.beat(journal), name="heartbeat")]
             tasks.append(group.create_task(watch_lag(progress.late), name="loop lag"))
+            tasks.append(group.create_task(return_freed_memory(), name="memory"))
             engine = create_engine(settings, owns=True)
             in_flight: set[str] = set()
             judging = create(settings, engine)

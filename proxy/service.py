@@ -34,6 +34,7 @@ from openclaw_rl.shared.engine.protocol import Engine
 from openclaw_rl.shared.errors import ConfigError, JournalError, RequestError
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.loop_lag import watch_lag
+from openclaw_rl.shared.memory import return_freed_memory
 from openclaw_rl.shared.records import now
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.judge_spec import JudgeModels
@@ -143,6 +144,7 @@ class ProxyService:
             ("retention", self.sessions.retain(self.settings.serve.keep_days)),
             ("heartbeat", self._heartbeats()),
             ("loop lag", watch_lag(self.metrics.loop_lag.observe)),
+            ("memory", return_freed_memory()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
         if self.others:

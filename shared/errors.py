@@ -165,6 +165,10 @@ class JournalError(OpenClawRLError):
     """The journal cannot be opened, read or written; the message names the file or URL."""
 
 
+class MissingRecord(JournalError):
+    """The journal has no such turn, session or episode: it was never recorded, or was forgotten meanwhile."""
+
+
 class DamagedRecord(JournalError):
     """A stored record is not what was written. `row` is the row of its turn, where one is known."""
 

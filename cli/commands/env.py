@@ -1,8 +1,9 @@
-"""`openclaw-rl env list|run|train`: let the policy work on tasks that have a verdict, measure it, train it on them."""
+"""`openclaw-rl env list|setup|run|train`: let the policy work on tasks with a verdict, measure it, train it on them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import secrets
@@ -25,6 +26,8 @@ from openclaw_rl.cli.tables import console, table
 from openclaw_rl.environments import kinds
 from openclaw_rl.environments.attempt import Harness, Task
 from openclaw_rl.environments.attempt_log import AttemptLog, EndedLine
+from openclaw_rl.environments.harbor.installation import harbor_environment
+from openclaw_rl.environments.harbor.protocol import BUBBLEWRAP
 from openclaw_rl.environments.pass_rate import PassRate, pass_rate
 from openclaw_rl.environments.runner import AttemptRunner, RunPlan
 from openclaw_rl.environments.throttle import Throttle
@@ -54,9 +57,12 @@ LEARNER_PATIENCE = 600.0
 class EnvOptions:
     """The command line."""
 
-    action: Annotated[Literal["list", "run", "train"], typer.Argument(help="What to do")] = "list"
+    action: Annotated[Literal["list", "setup", "run", "train"], typer.Argument(help="What to do")] = "list"
     environment: Annotated[
-        str, typer.Argument(metavar="[ENV]", envvar="ENV_TYPE", help="Environment: a line of `openclaw-rl env list`")
+        str,
+        typer.Argument(
+            metavar="[ENV]", envvar="ENV_TYPE", help="Environment: a line of `openclaw-rl env list`; setup: harbor"
+        ),
     ] = ""
     tasks: Annotated[str, typer.Option(help="File or folder of tasks; default: the environment's own")] = ""
     tools_config: Annotated[str, typer.Option(envvar="TOOLS_CONFIG", help="File that describes tools")] = ""
@@ -86,6 +92,20 @@ class EnvOptions:
         ),
     ] = 10
     timeout: Annotated[float, typer.Option(help="Maximum seconds of an attempt")] = 600.0
+    agent: Annotated[
+        str, typer.Option(help="Agent of Harbor tasks: bash, mini-swe-agent, a name of Harbor's or MODULE:CLASS")
+    ] = ""
+    agent_option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Setting of that agent (VALUE in JSON, or a text)")
+    ] = None
+    sandbox: Annotated[
+        str,
+        typer.Option("--sandbox", "--environment", help="Sandbox of Harbor tasks: bubblewrap, or a kind of Harbor's"),
+    ] = BUBBLEWRAP
+    program: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FOLDER", help="Folder of this machine that agents inside bubblewrap can read and run"),
+    ] = None
     split: Annotated[Literal["train", "held-out"], typer.Option(help="Tasks that `run` attempts")] = "held-out"
     seed: Annotated[int, typer.Option(help="Seed of the tasks and of the environment")] = 0
     out: Annotated[
@@ -130,6 +150,9 @@ def env(options: EnvOptions) -> None:
     """
     if options.action == "list":
         _list(options.as_json)
+        return
+    if options.action == "setup":
+        _setup(options)
         return
     check(options)
     folder = folder_of(options)
@@ -291,20 +314,41 @@ async def _begun(options: EnvOptions, kind: kinds.TaskSource, say: Callable[[str
 
 def _identity(options: EnvOptions) -> dict[str, Any]:
     """The options in which a run that is continued must be the same."""
-    names = ("action", "tasks", "seed", "max_steps", "attempts", "members")
+    names = ("action", "tasks", "seed", "max_steps", "attempts", "members", "agent", "sandbox")
     own = ("held_out",) if options.action == "train" else ("split",)
     return {"environment": options.title} | {name: getattr(options, name) for name in (*names, *own)}
 
 
 @asynccontextmanager
 async def _kind(options: EnvOptions) -> AsyncIterator[kinds.TaskSource]:
-    found = kinds.create_kind(
-        options.environment, kinds.KindOptions(tasks=options.tasks, tools_config=options.tools_config)
-    )
+    found = kinds.create_kind(options.environment, kind_options(options))
     try:
         yield found
     finally:
         await kinds.close_kind(found)
+
+
+def kind_options(options: EnvOptions) -> kinds.KindOptions:
+    """The options of the kind. Raises `ConfigError` for an agent's setting that is none."""
+    settings: dict[str, Any] = {}
+    for text in options.agent_option or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--agent-option {text}: write NAME=VALUE")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return kinds.KindOptions(
+        tasks=options.tasks,
+        tools_config=options.tools_config,
+        agent=options.agent,
+        agent_options=settings,
+        sandbox=options.sandbox,
+        programs=tuple(options.program or ()),
+        timeout=options.timeout,
+        max_steps=options.max_steps,
+    )
 
 
 async def _measure(options: EnvOptions, say: Callable[[str], None]) -> dict[str, Any]:
@@ -378,6 +422,20 @@ def _show(options: EnvOptions, result: Mapping[str, Any]) -> None:
 
 def _figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
+
+
+def _setup(options: EnvOptions) -> None:
+    """Make the environment of a program that cannot run in ours."""
+    if options.environment != "harbor":
+        raise ConfigError("env setup makes the environment of harbor: openclaw-rl env setup harbor")
+    made = harbor_environment()
+    if not made.is_made():
+        console(stderr=True).print(f"installing Harbor in {made.folder}")
+    made.make()
+    if options.as_json:
+        print_json({"harbor": str(made.folder)})
+    else:
+        console(soft_wrap=True).print(f"Harbor is in {made.folder}")
 
 
 def _list(as_json: bool) -> None:

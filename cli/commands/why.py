@@ -116,6 +116,8 @@ def _judged(known: Mapping[str, Any]) -> Iterator[str]:
             yield f"The hint that came of it{how}: {_clip(judged['hint'])}"
     if known.get("waiting"):
         yield "It waits for a judge."
+    elif known.get("awaits_outcome") and not judgements:
+        yield "It waits for the outcome; no judge gets it before."
     elif not judgements and known["turn"]["kind"] == "main":
         yield "It has not been judged."
 
@@ -152,6 +154,9 @@ def _compared(known: Mapping[str, Any]) -> Iterator[str]:
     number = [(one.session_id, one.episode) for one in members].index((attempt["session_id"], attempt["episode"])) + 1
     mine, index = members[number - 1], attempt["step_index"]
     of = f"It is {place} of attempt {number} of {max(attempt['attempts'], len(members))}{at}"
+    if mine.outcome is None and known.get("awaits_outcome"):
+        yield f"{of}, whose outcome is still to come."
+        return
     if mine.outcome is None or mine.steps[index].reward is None:
         yield f"{of}, and has no reward to compare with the others."
         return

@@ -12,6 +12,7 @@ from openclaw_rl.shared.errors import (
     ContextLengthExceeded,
     EngineError,
     JournalError,
+    MissingRecord,
     NotFound,
     OpenClawRLError,
     Overloaded,
@@ -40,6 +41,8 @@ def to_request_error(error: OpenClawRLError) -> RequestError:
                 f"The engine cannot answer now: {error}", code="engine_unavailable", retry_after=ENGINE_RETRY_SECONDS
             )
         return RequestError(f"The engine failed: {error}", status=502, code="engine_error")
+    if isinstance(error, MissingRecord):  # forgotten since the route looked it up
+        return NotFound(f"{error}.", code="not_found")
     if isinstance(error, JournalError):
         return StorageFull(f"The turn cannot be recorded: {error}", retry_after=10.0)
     return RequestError(str(error), status=500)

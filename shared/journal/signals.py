@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from openclaw_rl.shared.errors import DamagedRecord, JournalError
+from openclaw_rl.shared.errors import DamagedRecord, MissingRecord
 from openclaw_rl.shared.journal.deaths import end_work
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import (
@@ -66,7 +66,7 @@ def settle(connection: Connection, next_state: NextState, frame: Frame | None = 
     attempt what the user's role says is the environment's.
 
     `firm` or `weak`: such a next state stands now. "": nothing was stored, as the turn had a firm one, or its episode
-    had ended before the next turn came. Raises JournalError if there is no such turn.
+    had ended before the next turn came. Raises MissingRecord if there is no such turn.
     """
     turn = turn_row(connection, next_state.turn_id)
     session, episode, ended, environment = connection.execute(
@@ -155,12 +155,12 @@ def add_outcome(connection: Connection, outcome: Outcome) -> bool:
     another episode those that a tool or an environment answered, which it outranks, and, where there is a reward, those
     not judged yet. Without an `episode` it is about the latest of those that it can be about.
 
-    False: the same outcome is known, and no main turn came since; nothing changes. Raises JournalError if there is no
+    False: the same outcome is known, and no main turn came since; nothing changes. Raises MissingRecord if there is no
     such session or episode.
     """
     session = connection.value("SELECT id FROM sessions WHERE session_id = ?", outcome.session_id)
     if session is None:
-        raise JournalError(f"the journal has no session {outcome.session_id}; post outcomes of sessions it has served")
+        raise MissingRecord(f"the journal has no session {outcome.session_id}; post outcomes of sessions it has served")
     episode = outcome.episode
     if episode is None:
         episode = max(judged_episodes(connection, outcome.session_id), default=0)
@@ -169,7 +169,7 @@ def add_outcome(connection: Connection, outcome: Outcome) -> bool:
         "SELECT environment, train FROM episodes WHERE session = ? AND episode = ?", (session, episode)
     ).fetchone()
     if found is None:
-        raise JournalError(f"session {outcome.session_id} has no episode {episode}")
+        raise MissingRecord(f"session {outcome.session_id} has no episode {episode}")
     attempt, train = found
     if _is_repeated(connection, session, outcome):
         return False

@@ -12,6 +12,7 @@ import msgspec
 
 from openclaw_rl.shared.journal import attempts, audits, groups, signals
 from openclaw_rl.shared.journal.encoding import token_ids
+from openclaw_rl.shared.journal.sessions import expected_episode
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.turns import find_turn, turn_row
 from openclaw_rl.shared.journal.views import ProcessRow
@@ -58,7 +59,8 @@ def processes(connection: Connection) -> dict[str, ProcessRow]:
 def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
 
-    `attempt` is the place of a step in an attempt of an environment, with all attempts of its group as `members`.
+    `attempt` is the place of a step in an attempt of an environment, with all attempts of its group as `members`;
+    `awaits_outcome`: the outcome of its episode is still to come, and it can be judged by that.
     `no_ratio` says why terms with an importance ratio cannot take it ("" where they can); `extends_parent` whether
     its prompt begins with the parent's prompt and sampled answer, id for id (`None` without a parent).
     """
@@ -75,6 +77,7 @@ def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
         "feedback": _plain(signals.feedback_for(connection, turn_id)),
         "outcome": _plain(signals.outcome(connection, turn.session_id, turn.episode)),
         "attempt": _attempt(connection, turn_id),
+        "awaits_outcome": _awaits_outcome(connection, turn),
         "waiting": connection.value("SELECT 1 FROM judge_queue WHERE turn = ?", row) is not None,
         "judgements": _plain(signals.judgements(connection, turn_id)[::-1]),
         "samples": samples,
@@ -134,6 +137,13 @@ def _attempt(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     found = attempts.attempt_of(connection, turn_id)
     members = groups.group_attempts(connection, found.group) if found is not None and found.group else []
     return None if found is None else {**_plain(found), "members": _plain(members)}
+
+
+def _awaits_outcome(connection: Connection, turn: Turn) -> bool:
+    if turn.kind != "main" or turn.status != "complete" or turn.untrainable:
+        return False
+    session = connection.value("SELECT id FROM sessions WHERE session_id = ?", turn.session_id)
+    return expected_episode(connection, session) == turn.episode
 
 
 def _extends_parent(connection: Connection, turn: Turn) -> bool | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from openclaw_rl.shared.errors import DamagedRecord, JournalError
+from openclaw_rl.shared.errors import DamagedRecord, MissingRecord
 from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
@@ -204,10 +204,10 @@ def was_sampled(connection: Connection, texts: Sequence[str]) -> bool:
 
 
 def turn_row(connection: Connection, turn_id: str) -> int:
-    """The row of a turn. Raises JournalError where there is none."""
+    """The row of a turn. Raises MissingRecord where there is none."""
     row: int | None = connection.value("SELECT id FROM turns WHERE turn_id = ?", turn_id)
     if row is None:
-        raise JournalError(f"the journal has no turn {turn_id}; it was never recorded, or its session was forgotten")
+        raise MissingRecord(f"the journal has no turn {turn_id}; it was never recorded, or its session was forgotten")
     return row
 
 

@@ -61,7 +61,7 @@ class NamedModel(msgspec.Struct, frozen=True, kw_only=True):
         """The model's folder. Raises `ConfigError` if the user has no cache folder."""
         if self.package is None:
             return _ROOT / self.folder
-        return models_cache() / f"{self.name}-{self.package.wheel_sha256[:12]}-{_FORMAT}"
+        return user_cache("models") / f"{self.name}-{self.package.wheel_sha256[:12]}-{_FORMAT}"
 
     def describe(self) -> str:
         """Name, size, owner, licence and source in a line."""
@@ -73,18 +73,18 @@ class NamedModel(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}: {', '.join(facts)}"
 
 
-def models_cache() -> Path:
-    """The user's folder of converted models: in OPENCLAW_RL_CACHE, else in XDG_CACHE_HOME (XDG Base Directory
+def user_cache(part: str) -> Path:
+    """A folder of the user for what can be made again: in OPENCLAW_RL_CACHE, else in XDG_CACHE_HOME (XDG Base Directory
     Specification), else in ~/.cache. Raises `ConfigError` if the user has no home.
     """
     if own := os.environ.get(CACHE_VARIABLE):
-        return Path(own).expanduser().absolute() / "models"
+        return Path(own).expanduser().absolute() / part
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         cache = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
     except RuntimeError as error:
-        raise ConfigError(f"this user has no home folder: set {CACHE_VARIABLE} to a folder for models") from error
-    return cache / "openclaw-rl" / "models"
+        raise ConfigError(f"this user has no home folder: set {CACHE_VARIABLE} to a folder for {part}") from error
+    return cache / "openclaw-rl" / part
 
 
 def _read() -> dict[str, NamedModel]:

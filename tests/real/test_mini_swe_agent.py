@@ -11,11 +11,22 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.shared.records import Turn
+from tests.processes import Proxy
+from tests.real.attempts import Handed, Scripted, make_group
 from tests.real.conversations import Captured
 from tests.rigs.mini_swe_agent import run_mini
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
+DIALECTS = pytest.mark.parametrize(
+    ("dialect", "model", "kind"),
+    [
+        ("chat", "openai/policy", "litellm"),
+        ("responses", "openai/policy", "litellm_response"),
+        ("messages", "anthropic/policy", "litellm"),
+    ],
+    ids=["chat", "responses", "messages"],
+)
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
@@ -47,15 +58,7 @@ def _check(captured: Captured, turns: list[Turn], dialect: str) -> None:
     captured.unanswered(submitted)
 
 
-@pytest.mark.parametrize(
-    ("dialect", "model", "kind"),
-    [
-        ("chat", "openai/policy", "litellm"),
-        ("responses", "openai/policy", "litellm_response"),
-        ("messages", "anthropic/policy", "litellm"),
-    ],
-    ids=["chat", "responses", "messages"],
-)
+@DIALECTS
 def test_a_task_with_tool_calls(captured: Captured, tmp_path: Path, dialect: str, model: str, kind: str) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -101,3 +104,31 @@ def test_a_task_with_commands_in_the_text(captured: Captured, tmp_path: Path) ->
     error = captured.proxy.journal().next_state(thought.turn_id)
     assert error is not None and error.role == "environment" and "EXACTLY ONE action" in error.text
     captured.unanswered(submitted)
+
+
+@DIALECTS
+def test_a_group_of_attempts_with_nothing_but_their_keys(
+    captured: Captured, handed: Handed, dialect: str, model: str, kind: str
+) -> None:
+    task = f"Two apples more than five: write how many to answer.txt. ({dialect}, in a group)"
+    done = _calling("Done.", SUBMIT)
+    looks, writes = _calling("I look first.", "ls"), _calling("I write it down.", "echo 7 > answer.txt")
+    guesses = _calling("I write it down.", "echo 8 > answer.txt")
+
+    def run(agent: Proxy, folder: Path) -> Path:
+        run_mini(agent, folder, task, model=model, settings="mini.yaml", model_class=kind)
+        return folder / "work"
+
+    right, wrong = make_group(
+        captured,
+        handed,
+        f"apples/{dialect}",
+        run,
+        [
+            Scripted([looks, "They are seven.", writes, done], ["tool", "environment", "tool"]),
+            Scripted([guesses, done], ["tool"]),
+        ],
+    )
+    talked, wrote = right[1:3]
+    assert talked.answer["content"] not in str(wrote.messages), "the agent keeps no answer without a command"
+    assert {turn.dialect for turn in (*right, *wrong)} == {dialect}

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.shared.records import Turn
+from tests.processes import Proxy
+from tests.real.attempts import Handed, Scripted, make_group
 from tests.real.conversations import Captured
 from tests.rigs.terminus import run_terminus
 
@@ -66,3 +68,25 @@ def test_a_task_in_a_terminal(captured: Captured, tmp_path: Path, dialect: str, 
     assert "Are you sure you want to mark the task as complete?" in asked[1]
     assert nothing == ("", "")
     assert {role for role, _ in (seen, error, written, asked)} == {"environment"}
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses"])
+def test_a_group_of_attempts_with_nothing_but_their_keys(captured: Captured, handed: Handed, dialect: str) -> None:
+    task = f"Two apples more than five: write how many to answer.txt. ({dialect}, in a group)"
+    done = [_typing("Done.", done=True), _typing("Done indeed.", done=True)]
+    writes, guesses = (_typing("I write it down.", f"echo {number} > answer.txt\n") for number in (7, 8))
+
+    def run(agent: Proxy, folder: Path) -> Path:
+        return run_terminus(agent, folder, task, use_responses_api=dialect == "responses")
+
+    right, wrong = make_group(
+        captured,
+        handed,
+        f"terminal/{dialect}",
+        run,
+        [
+            Scripted(["There are five, two more make seven.", writes, *done], ["environment"] * 3),
+            Scripted([guesses, *done], ["environment"] * 2),
+        ],
+    )
+    assert {turn.dialect for turn in (*right, *wrong)} == {dialect}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -17,28 +16,28 @@ from typing import NamedTuple
 
 import pytest
 
+from openclaw_rl.environments.harbor.installation import PINS as HARBOR_PINS
+from openclaw_rl.environments.python_environment import EnvironmentUnavailable as Unavailable
+from openclaw_rl.environments.python_environment import PythonEnvironment, run_installer
 from tests.processes import ROOT
 
 PINS = Path(__file__).parent
 MADE = (ROOT / ".cache" / "rigs").resolve()
-SECONDS = 1500.0
 REASON = "unavailable"
-
-
-class Unavailable(Exception):
-    """An environment could not be made; the message says why."""
 
 
 class Environment(NamedTuple):
     """A foreign program's environment. `python`: the minor version of Python 3 that its pins are for, or 0 for a
     Node program. `over`: it has this project's packages too, after its own: for our code with another version of a
-    library. `plugin`: the folder of a distribution of ours that is built and installed in it.
+    library. `plugin`: the folder of a distribution of ours that is built and installed in it. `pins`: the list of
+    packages where it is not in this folder.
     """
 
     name: str
     python: int = 11
     over: bool = False
     plugin: str = ""
+    pins: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -48,6 +47,8 @@ class Environment(NamedTuple):
     @property
     def files(self) -> list[Path]:
         """Its pins."""
+        if self.pins is not None:
+            return [self.pins]
         names = ("requirements.txt",) if self.python else ("package.json", "package-lock.json")
         return [PINS / self.name / name for name in names]
 
@@ -73,14 +74,10 @@ class Environment(NamedTuple):
         self.stamp.touch()
 
     def _make_python(self) -> None:
-        python = self.folder / "bin" / "python"
-        if not python.exists():
-            run_installer([_find_python(self.python), "-m", "venv", str(self.folder)], self.folder)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
-        # The list is complete: resolving it again would only find later versions of what it pins.
-        run_installer([*pip, "--no-deps", "-r", str(self.files[0])], self.folder)
+        made = PythonEnvironment(folder=self.folder, pins=self.files[0], minors=(self.python,))
+        made.make()
         if self.plugin:
-            run_installer([*pip, "--no-deps", "--force-reinstall", str(ROOT / self.plugin)], self.folder)
+            made.install("--no-deps", "--force-reinstall", str(ROOT / self.plugin))
         if self.over:
             (packages,) = self.folder.glob("lib/python3.*/site-packages")
             beneath = sysconfig.get_path("purelib")
@@ -99,12 +96,12 @@ ENVIRONMENTS = {
     environment.name: environment
     for environment in (
         Environment("claude_code", python=0),
+        Environment("harbor", python=12, pins=HARBOR_PINS),
         Environment("litellm_proxy", plugin="integrations/litellm"),
         Environment("megatron_cpu", over=True),
         Environment("mini_swe_agent"),
         Environment("nanobot"),
         Environment("openclaw", python=0),
-        Environment("terminus", python=12),
         Environment("tinker_old", over=True),
         Environment("tinker_server"),
         Environment("wandb"),
@@ -143,32 +140,6 @@ def main() -> int:
             (made.folder / REASON).write_text(str(error))
             print(f"{name}: not available, its tests will be skipped: {error}", file=sys.stderr)
     return 0
-
-
-def _find_python(minor: int) -> str:
-    """A Python of this minor version. Raises `Unavailable`."""
-    name = f"python3.{minor}"
-    if sys.version_info[:2] == (3, minor):
-        return sys.executable
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    given = os.environ.get(f"PYTHON3{minor}", "")
-    for candidate in (given, shutil.which(name), *sorted(map(str, pyenv.glob(f"3.{minor}.*/bin/{name}")))):
-        if not candidate:
-            continue
-        tried = subprocess.run([candidate, "-c", "import venv, ensurepip"], capture_output=True, check=False)
-        if tried.returncode == 0:
-            return candidate
-    raise Unavailable(f"no {name} with venv found; PYTHON3{minor}=PATH names one")
-
-
-def run_installer(command: list[str], folder: Path) -> None:
-    """Run an installer. Raises `Unavailable` with the end of what it said."""
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unavailable(f"{' '.join(command[:4])}: {error}") from error
-    if done.returncode != 0:
-        raise Unavailable(f"{' '.join(command[:4])} failed: {done.stderr.strip()[-600:]}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.proxy.http.errors import to_request_error
-from openclaw_rl.shared.errors import EngineError, JournalError, OpenClawRLError, RequestError
+from openclaw_rl.shared.errors import EngineError, JournalError, MissingRecord, OpenClawRLError, RequestError
 from tests.processes import Engine, Proxy, run_engine, run_proxy
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -138,6 +138,7 @@ def test_an_answer_that_takes_too_long_is_given_up(start_proxy: Callable[..., Pr
         (EngineError("x", status=429), 503, "engine_unavailable"),
         (EngineError("x"), 503, "engine_unavailable"),
         (JournalError("x"), 507, "insufficient_storage"),
+        (MissingRecord("the journal has no turn x"), 404, "not_found"),
         (OpenClawRLError("x"), 500, None),
     ],
 )

@@ -26,7 +26,7 @@ def run_terminus(service: Proxy, folder: Path, instruction: str, **options: Any)
     """The folder that it worked in, `folder`/host/app. `options` are the agent's own. Skips the test where its
     environment, or tmux, is not there.
     """
-    harbor = environment("terminus") / "bin" / "harbor"
+    harbor = environment("harbor") / "bin" / "harbor"
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed")
     task = folder / "task"

@@ -13,7 +13,7 @@ from openclaw_rl.shared.settings.named_models import (
     TINY,
     default_model,
     find_named,
-    models_cache,
+    user_cache,
 )
 from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings, to_environment
 from openclaw_rl.shared.settings.sources import load
@@ -78,12 +78,12 @@ def test_a_data_folder_keeps_its_policy(tmp_path: Path, kept: str, expected: obj
 def test_the_cache_folder_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CACHE_VARIABLE)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert models_cache() == tmp_path / "xdg" / "openclaw-rl" / "models"
+    assert user_cache("models") == tmp_path / "xdg" / "openclaw-rl" / "models"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification has such a path ignored
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert models_cache() == tmp_path / "home" / ".cache" / "openclaw-rl" / "models"
+    assert user_cache("models") == tmp_path / "home" / ".cache" / "openclaw-rl" / "models"
     monkeypatch.setenv(CACHE_VARIABLE, "mine")
-    assert models_cache() == tmp_path / "mine" / "models"
+    assert user_cache("models") == tmp_path / "mine" / "models"
 
 
 def test_a_user_without_a_home_gets_the_tiny_policy_and_a_reason(
