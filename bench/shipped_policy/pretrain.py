@@ -2,12 +2,16 @@
 
     python -m bench.shipped_policy.pretrain [--out DIR] [--steps N] [--seconds S] [--seed 0]
 
+Every five minutes of CPU time the state is kept in DIR; the same command continues from it, and ends with the same
+weights as one that was not interrupted.
+
 Dialogues are drawn afresh all the time (nothing is seen twice but by chance), rendered by `renderers` with thinking
 off, exactly as the service renders its prompts, and learned by next-token cross-entropy on the assistant's tokens only,
 `<|im_end|>` included. A step takes a fixed number of dialogues, sorts them by length and cuts them into micro-batches
 of nearly equal lengths: almost no padding, and no dialogue sees another. Training starts from `initial.py`'s weights.
 
-The tokenizer and the chat template are taken from the committed policy folder (`tokenizer.py` makes the tokenizer).
+The tokenizer and the chat template are taken from the committed policy folder (`tokenizer.py` makes the tokenizer), the
+README from `policy_readme.md`.
 Ends with measurements on the files as they ship (`measure.py`), written to `card.json`.
 """
 
@@ -19,6 +23,7 @@ import platform
 import shutil
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -32,19 +37,26 @@ from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from bench.shipped_policy import POLICY
 from bench.shipped_policy.dialogues import sample_dialogue
+from bench.shipped_policy.dialogues.acting.demonstrations import demonstrate
 from bench.shipped_policy.examples import LONGEST, Renderer, micro_batches
 from bench.shipped_policy.initial import lay_copying_circuit
-from bench.shipped_policy.measure import measure
+from bench.shipped_policy.measure import measure, share
 from bench.shipped_policy.tokenizer import CONTEXT
+from openclaw_rl.shared.errors import ConfigError
 
-COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "README.md")
+COPIED = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+README = Path(__file__).with_name("policy_readme.md")
+STATE = "training.pt"
+"""The file in the folder that an interrupted training continues from."""
+KEPT_AFTER = 300.0
+"""CPU-seconds from one state to the next."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What a run is made of; `card.json` records it."""
 
-    steps: int = 6400
+    steps: int = 7000
     seconds: float | None = None
     seed: int = 0
     dialogues_per_step: int = 12
@@ -124,27 +136,74 @@ def new_optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.
     return [muon, adam]
 
 
-def train(recipe: Recipe, renderer: Renderer) -> tuple[Qwen3ForCausalLM, dict[str, Any]]:
-    """The trained model in float32 and what it took."""
-    torch.set_num_threads(1)
-    model = new_model(recipe, renderer.tokenizer)
-    model.train()
-    optimizers = new_optimizers(model, recipe)
-    random = Random(recipe.seed)
-    start, tokens, learned_tokens, shown = time.process_time(), 0, 0, 0.0
-    step = 0
-    while step < recipe.steps:
-        elapsed = time.process_time() - start
-        progress = step / recipe.steps
-        if recipe.seconds is not None:
-            progress = max(progress, elapsed / recipe.seconds)
-        if progress >= 1:
-            break
-        scale = min(1.0, (step + 1) / recipe.warm_up, (1 - progress) / (1 - recipe.decay_from))
-        for optimizer in optimizers:
+@dataclass
+class Training:
+    """A training in progress. `cpu_seconds` are those of all processes that took part in it."""
+
+    recipe: Recipe
+    model: Qwen3ForCausalLM
+    optimizers: list[torch.optim.Optimizer]
+    random: Random
+    step: int = 0
+    tokens: int = 0
+    learned_tokens: int = 0
+    cpu_seconds: float = 0.0
+
+    @classmethod
+    def begin(cls, recipe: Recipe, tokenizer: Any) -> Training:
+        """A training that has made no step."""
+        model = new_model(recipe, tokenizer)
+        return cls(recipe, model, new_optimizers(model, recipe), Random(recipe.seed))
+
+    def keep(self, path: Path) -> None:
+        """Write the state to a file, which is there whole or not at all."""
+        state = {
+            "recipe": vars(self.recipe),
+            "model": self.model.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "random": self.random.getstate(),
+            **self.counts(),
+            "cpu_seconds": self.cpu_seconds,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.with_suffix(".new")
+        torch.save(state, written)
+        written.replace(path)
+
+    def continue_from(self, path: Path) -> None:
+        """Take over the state in a file. Raises `ConfigError` if another recipe made it."""
+        state = torch.load(path, weights_only=False)
+        if state["recipe"] != vars(self.recipe):
+            raise ConfigError(f"{path} is of another recipe: delete it, or give the same options")
+        self.model.load_state_dict(state["model"])
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+        self.random.setstate(state["random"])
+        self.step, self.tokens, self.learned_tokens = (state[name] for name in ("steps", "tokens", "learned_tokens"))
+        self.cpu_seconds = state["cpu_seconds"]
+
+    def counts(self) -> dict[str, int]:
+        """Steps and tokens so far."""
+        return {"steps": self.step, "tokens": self.tokens, "learned_tokens": self.learned_tokens}
+
+    @property
+    def progress(self) -> float:
+        """The share of the training that is done."""
+        done = self.step / self.recipe.steps
+        return done if self.recipe.seconds is None else max(done, self.cpu_seconds / self.recipe.seconds)
+
+    def take_step(self, renderer: Renderer) -> float:
+        """Draw dialogues and learn from them; returns the loss in nats per token."""
+        recipe, model = self.recipe, self.model
+        begun = time.process_time()
+        progress = self.progress
+        scale = min(1.0, (self.step + 1) / recipe.warm_up, (1 - progress) / (1 - recipe.decay_from))
+        for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * scale
-        examples = [renderer.example(sample_dialogue(random), random) for _ in range(recipe.dialogues_per_step)]
+        examples = [
+            renderer.example(sample_dialogue(self.random), self.random) for _ in range(recipe.dialogues_per_step)
+        ]
         examples = [example for example in examples if len(example.ids) <= LONGEST]
         weight = sum(sum(example.weights) for example in examples)
         total = 0.0
@@ -153,27 +212,38 @@ def train(recipe: Recipe, renderer: Renderer) -> tuple[Qwen3ForCausalLM, dict[st
             loss.backward()
             total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
+        for optimizer in self.optimizers:
             optimizer.step()
         model.zero_grad(set_to_none=True)
-        step += 1
-        tokens += sum(len(example.ids) for example in examples)
-        learned_tokens += sum(place > 0 for example in examples for place in example.weights)
-        if elapsed - shown >= 10 or step == 1:
-            shown = elapsed
+        self.step += 1
+        self.tokens += sum(len(example.ids) for example in examples)
+        self.learned_tokens += sum(place > 0 for example in examples for place in example.weights)
+        self.cpu_seconds += time.process_time() - begun
+        return total
+
+
+def train(recipe: Recipe, renderer: Renderer, state: Path, *, until: int | None = None) -> Training:
+    """Train, or continue a training whose `state` was kept, until it is done or has made the step `until`."""
+    torch.set_num_threads(1)
+    training = Training.begin(recipe, renderer.tokenizer)
+    training.model.train()
+    if state.exists():
+        training.continue_from(state)
+    shown = kept = training.cpu_seconds
+    while training.progress < 1 and training.step != until:
+        loss = training.take_step(renderer)
+        if training.cpu_seconds - shown >= 10 or training.step == 1:
+            shown = training.cpu_seconds
             print(
-                f"step {step} of {recipe.steps}, {elapsed:.0f} CPU-seconds, {tokens / 1e6:.2f} M tokens, "
-                f"loss {total:.3f} nats per token",
+                f"step {training.step} of {recipe.steps}, {shown:.0f} CPU-seconds, {training.tokens / 1e6:.2f} M "
+                f"tokens, loss {loss:.3f} nats per token",
                 file=sys.stderr,
                 flush=True,
             )
-    effort = {
-        "steps": step,
-        "cpu_seconds": round(time.process_time() - start),
-        "tokens": tokens,
-        "learned_tokens": learned_tokens,
-    }
-    return model, effort
+        if training.cpu_seconds - kept >= KEPT_AFTER:
+            kept = training.cpu_seconds
+            training.keep(state)
+    return training
 
 
 def ship(model: Qwen3ForCausalLM, folder: Path) -> None:
@@ -183,6 +253,7 @@ def ship(model: Qwen3ForCausalLM, folder: Path) -> None:
     for name in COPIED:
         if folder.resolve() != POLICY.resolve():
             shutil.copyfile(POLICY / name, folder / name)
+    shutil.copyfile(README, folder / "README.md")
     for path in folder.iterdir():
         path.chmod(0o644)  # save_pretrained leaves 0600
 
@@ -199,13 +270,16 @@ def main(arguments: list[str] | None = None) -> None:
 
     recipe = Recipe(steps=chosen.steps, seconds=chosen.seconds, seed=chosen.seed)
     renderer = Renderer(POLICY)
-    model, effort = train(recipe, renderer)
-    ship(model, chosen.out)
+    state = chosen.out / STATE
+    training = train(recipe, renderer, state)
+    training.keep(state)  # the measurements may be interrupted too
+    ship(training.model, chosen.out)
     card = {
         "made_by": "python -m bench.shipped_policy.pretrain",
-        "parameters": model.num_parameters(),
+        "parameters": training.model.num_parameters(),
         "recipe": vars(recipe),
-        "effort": effort,
+        "effort": {**training.counts(), "cpu_seconds": round(training.cpu_seconds)},
+        "demonstrations": demonstrations_right(),
         "made_with": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -214,7 +288,18 @@ def main(arguments: list[str] | None = None) -> None:
         "figures": measure(chosen.out, renderer, chosen.problems, chosen.seed) if chosen.problems else None,
     }
     (chosen.out / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    state.unlink()
     print(json.dumps(card["figures"]))
+
+
+def demonstrations_right(count: int = 2000) -> dict[str, dict[str, float]]:
+    """The share of demonstrations that solve their task, by family."""
+    random = Random(0)
+    right: defaultdict[str, list[bool]] = defaultdict(list)
+    for _ in range(count):
+        shown = demonstrate(random)
+        right[shown.task.family].append(shown.is_right)
+    return {family: share(found) for family, found in sorted(right.items())}
 
 
 if __name__ == "__main__":

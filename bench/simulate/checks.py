@@ -92,8 +92,10 @@ def still_there(data: Path, history: History) -> list[str]:
     return found
 
 
-def served_versions(data: Path, turn_id: str) -> list[str]:
-    """Versions that answered a turn and that the journal does not have, or has rejected."""
+def served_versions(data: Path, turn_id: str, history: History) -> list[str]:
+    """Versions that answered a turn and that the journal does not have, or has rejected; but one may be rejected for
+    damage to its files since the engine loaded them, where the learner ended before it wrote down that it is live.
+    """
     connection = sqlite3.connect(data / "journal.db")
     try:
         spans = connection.execute("SELECT versions FROM turns WHERE turn_id = ?", (turn_id,)).fetchone()
@@ -102,7 +104,8 @@ def served_versions(data: Path, turn_id: str) -> list[str]:
         connection.close()
     if spans is None:
         return [f"acknowledged turn {turn_id} is not in the journal"]
-    numbers = {span[0] for span in json.loads(spans[0])} - {0}
+    since = {int(path.relative_to(data / "checkpoints").parts[0]) for path in history.damaged}
+    numbers = {span[0] for span in json.loads(spans[0])} - {0, *since}
     return [f"a version that is {states.get(one, 'unknown')} answered" for one in numbers if _hidden(states.get(one))]
 
 

@@ -156,7 +156,7 @@ class Play:
         talk.turns.append(turn)
         self.history.turns[turn] = talk.session
         if self.history.kept(talk.session):
-            self.found += served_versions(self.world.data, turn) + unsettled_parent(self.world.data, turn)
+            self.found += served_versions(self.world.data, turn, self.history) + unsettled_parent(self.world.data, turn)
 
     async def _judge(self, talk: SimulatedTalk, turn: str = "", score: float = 0.0) -> None:
         """Give a thumb, with the same id until it is acknowledged or given up."""

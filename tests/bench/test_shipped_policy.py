@@ -21,6 +21,7 @@ from bench.shipped_policy.examples import Renderer, micro_batches
 from bench.shipped_policy.measure import Speaker
 from bench.shipped_policy.tokenizer import CONTROL_TOKENS, MARK_TOKENS, dialogue_texts
 from openclaw_rl.evaluation.problems import KINDS, RANGES, WORLD
+from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.messages.hint import with_hint
 
 TOOLS = [
@@ -287,6 +288,22 @@ def test_only_the_assistants_own_tokens_are_learned() -> None:
             assert dialogue.messages[index]["content"] in learned
 
 
+def test_a_training_that_was_interrupted_ends_with_the_same_weights(tmp_path: Path) -> None:
+    renderer, recipe, state = (
+        Renderer(POLICY),
+        pretrain.Recipe(steps=3, dialogues_per_step=2, seed=5),
+        tmp_path / "state",
+    )
+    straight = pretrain.train(recipe, renderer, state)
+    pretrain.train(recipe, renderer, state, until=1).keep(state)
+    continued = pretrain.train(recipe, renderer, state)
+    assert continued.counts() == straight.counts() and continued.cpu_seconds > 0
+    pairs = zip(straight.model.parameters(), continued.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    with pytest.raises(ConfigError, match="another recipe"):
+        pretrain.train(pretrain.Recipe(steps=4), renderer, state)
+
+
 def test_pretraining_makes_a_folder_that_loads_and_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     for name in ("first", "second"):
         pretrain.main(["--out", str(tmp_path / name), "--steps", "2", "--problems", "0", "--seed", "3"])
@@ -296,3 +313,5 @@ def test_pretraining_makes_a_folder_that_loads_and_is_the_same_for_the_same_seed
     card = json.loads((tmp_path / "first" / "card.json").read_text(encoding="utf-8"))
     assert card["effort"]["steps"] == 2
     assert card["recipe"]["seed"] == 3
+    assert not (tmp_path / "first" / pretrain.STATE).exists()
+    assert "no skill" in (tmp_path / "first" / "README.md").read_text()

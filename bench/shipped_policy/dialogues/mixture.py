@@ -8,6 +8,9 @@ from random import Random
 from typing import Any
 
 from bench.shipped_policy.dialogues import answers, grading, hints, talk, tools
+from bench.shipped_policy.dialogues.acting.demonstrations import computer_dialogue
+from bench.shipped_policy.dialogues.acting.drills import naming_drill
+from bench.shipped_policy.dialogues.acting.pages import page_dialogue
 from bench.shipped_policy.dialogues.problems import Exercise, ask, sample_problem
 from openclaw_rl.evaluation.problems import PEOPLE, THINGS
 
@@ -21,6 +24,13 @@ HINTED_SUMS = 0.15
 
 NEUTRAL_HINTS = 0.35
 """Share of the hinted ones whose hint is about no style; without these the hint tag alone would change the style."""
+
+
+ACTING = 0.1
+"""Weight of the dialogues in which the policy acts: about a fifth of all tokens."""
+
+PAGES = 0.25
+"""Share of those that act on a page, not at a computer."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ def sample_dialogue(random: Random) -> Dialogue:
     kind = random.choices(kinds, weights=[_MIXTURE[kind][0] for kind in kinds])[0]
     part = _MIXTURE[kind][1](random)
     messages, learned, offered, continued = part.messages, part.learned, part.tools, part.continued
-    if kind != "tools" and random.random() < 0.02:
+    if not offered and random.random() < 0.02:
         offered = [tool.definition for tool in tools.sample_tools(random)]
     messages, learned = _wrapped(random, messages, learned)
     system = _system(random)
@@ -302,6 +312,19 @@ def _tools(random: Random) -> _Part:
     return _Part(messages, (1, 3), offered)
 
 
+def _acting(random: Random) -> _Part:
+    """Tasks at a computer or on a page, with the calls, their results and a closing word; many are done wrong."""
+    messages, offered = page_dialogue(random) if random.random() < PAGES else computer_dialogue(random)
+    learned = tuple(place for place, message in enumerate(messages) if message["role"] == "assistant")
+    return _Part(messages, learned, offered)
+
+
+def _naming(random: Random) -> _Part:
+    """Names of files to copy."""
+    question, reply = naming_drill(random)
+    return _Part([user(question), assistant(reply)], (1,))
+
+
 def _wrapped(
     random: Random, messages: list[Message], learned: tuple[int, ...]
 ) -> tuple[list[Message], tuple[int, ...]]:
@@ -360,5 +383,7 @@ _MIXTURE: dict[str, tuple[float, Callable[[Random], _Part]]] = {
     "small_talk": (0.03, _small_talk),
     "tools": (0.11, _tools),
     "copying": (0.06, _copying),
+    "acting": (ACTING, _acting),
+    "naming": (0.04, _naming),
 }
 """Weights by dialogue (drills are short: by learned tokens they are about a fifth)."""
