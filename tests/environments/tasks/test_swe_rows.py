@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.cli.commands.env import env
 from openclaw_rl.environments.tasks.swe.history import FORGET
 from openclaw_rl.environments.tasks.swe.rows import SweRow, read_rows
 from openclaw_rl.shared.errors import ConfigError
@@ -299,3 +300,24 @@ def test_two_rows_of_one_name_are_refused(tmp_path: Path, fields: dict[str, Any]
     first, second = _read(tmp_path, fields, fields)
     assert isinstance(first, SweRow)
     assert "instance_id: there is another row of that name" in str(second)
+
+
+def test_good_rows_are_written_next_to_the_file_and_bad_ones_are_reported(
+    tmp_path: Path, fields: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join([json.dumps(fields), "{", json.dumps(fields | {"instance_id": "b", "patch": ""})]))
+    with pytest.raises(ConfigError, match=r"2 of 3 rows were not written:\n.*row 2: no JSON.*\n.*row 3 \(b\): patch: "):
+        env(action="tasks", environment="swe", path=str(file), as_json=True)
+    assert json.loads(capsys.readouterr().out)["tasks"] == ["doubling-1"]
+    assert (tmp_path / "rows/doubling-1/tests/test.sh").exists()
+    with pytest.raises(ConfigError, match="rows is not empty; name a new folder"):
+        env(action="tasks", environment="swe", path=str(file))
+
+
+def test_our_own_tasks_are_written_to_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    env(action="tasks", environment="terminal", path=str(tmp_path / "made"), episodes=2, seed=4)
+    assert "2 tasks are in" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["held-out-4-0", "held-out-4-1"]
+    with pytest.raises(ConfigError, match="env tasks needs a set of tasks and a path"):
+        env(action="tasks", environment="terminal")
