@@ -25,7 +25,8 @@ _SOLVE = '#!/bin/sh\nexec git -c safe.directory="*" apply "$(dirname "$0")/gold.
 
 class SweTask(msgspec.Struct, frozen=True, kw_only=True):
     """A fault in a repository. `patch` mends it, `test_patch` brings the hidden tests; `fail_to_pass` and
-    `pass_to_pass` are the ids of tests that pass with the reference patch, and fail or pass without it.
+    `pass_to_pass` are the ids of tests that pass with the reference patch, and fail or pass without it. `seconds` of
+    the agent, `test_seconds` of all tests.
     """
 
     problem: str
@@ -34,6 +35,7 @@ class SweTask(msgspec.Struct, frozen=True, kw_only=True):
     patch: str
     test_patch: str = ""
     seconds: float = 600.0
+    test_seconds: float = 60.0
 
     def folder(
         self, fill: Callable[[Path], None] | None, *, image: str = "", base: str = BASE, metadata: Mapping[str, Any]
@@ -58,6 +60,7 @@ class SweTask(msgspec.Struct, frozen=True, kw_only=True):
             collect=collect_command(repository),
             network=False,
             seconds=self.seconds,
+            check_seconds=self.test_seconds + 120.0,
             metadata=metadata,
             **where,
         )
@@ -69,7 +72,7 @@ class SweTask(msgspec.Struct, frozen=True, kw_only=True):
             "PASS_TO_PASS": list(self.pass_to_pass),
             "gold_paths": patched_paths(self.patch),
             "pythons": [TESTBED_PYTHON] if repository == TESTBED else [],
-            "seconds": self.seconds,
+            "seconds": self.test_seconds,
         }
         return json.dumps(spec, indent=1)
 

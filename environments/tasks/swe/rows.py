@@ -114,6 +114,7 @@ def _row(line: str, place: str, folder: Path) -> SweRow:
             patch=reader.patch(test_patch),
             test_patch=test_patch,
             seconds=1800.0,
+            test_seconds=1800.0,
         ),
         image=image,
         repository=folder / repository if repository else None,
