@@ -24,7 +24,7 @@ import msgspec
 
 from openclaw_rl.environments.tasks.folder import VERIFIER, write_files
 from openclaw_rl.environments.tasks.swe.mutations import Kind, Mutation, mutations, sources
-from openclaw_rl.environments.tasks.swe.repositories import MUTATIONS, Fault, names, right_files
+from openclaw_rl.environments.tasks.swe.repositories import MUTATIONS, RepositoryFault, names, right_files
 
 SECONDS = 10.0
 HELD_OUT = 2
@@ -93,10 +93,10 @@ def main() -> None:
     held_out = {
         name for place in range(len(kinds)) for name in Random(seed).sample(everything[place :: len(kinds)], HELD_OUT)
     }
-    found: dict[str, Fault] = {}
+    found: dict[str, RepositoryFault] = {}
     for name, kind in zip(everything, cycle(kinds), strict=False):
         path, mutation, messages = choose(name, kind, seed)
-        found[name] = Fault(
+        found[name] = RepositoryFault(
             path=path,
             mutation=mutation,
             split="held-out" if name in held_out else "train",

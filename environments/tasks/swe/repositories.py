@@ -32,7 +32,7 @@ The test `{test}` fails: `{message}`. Find the fault in the code, and mend it. T
 _HEAD = re.compile(r"^=== (.+)\n", re.MULTILINE)
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class RepositoryFault(msgspec.Struct, frozen=True, kw_only=True):
     """The fault of a repository: a mutation of the file `path`. `messages`: of the tests that fail with it, by id;
     `passing`: ids of the others.
     """
@@ -56,9 +56,9 @@ def right_files(name: str) -> dict[str, str]:
 
 
 @cache
-def faults() -> dict[str, Fault]:
+def faults() -> dict[str, RepositoryFault]:
     """The faults, by the name of the repository."""
-    return msgspec.json.decode(MUTATIONS.read_bytes(), type=dict[str, Fault])
+    return msgspec.json.decode(MUTATIONS.read_bytes(), type=dict[str, RepositoryFault])
 
 
 class Repositories:
