@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import secrets
 import shlex
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +33,7 @@ from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
+from openclaw_rl.shared.stopping import run_until_stopped
 
 GROUP = 8
 TURNS_A_STEP = 8
@@ -159,13 +157,11 @@ def env(options: EnvOptions) -> None:
     check(options)
     folder = folder_of(options)
     options = replace(options, out=folder)
-    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     notices = console(stderr=True, soft_wrap=True)
-    run = _train if options.action == "train" else _measure
+    action = _train if options.action == "train" else _measure
     try:
-        result = asyncio.run(run(options, notices.print))
-    except (OpenClawRLError, KeyboardInterrupt):
+        result = run_until_stopped(action(options, notices.print))
+    except (OpenClawRLError, KeyboardInterrupt, SystemExit):
         if (path := _log_in(folder)).exists():
             notices.print(f"attempts so far: {path}; the same command with --resume continues")
         raise
