@@ -49,6 +49,8 @@ LEARNING: Mapping[str, Any] = {
 }
 """Settings of an own service that trains, where the user has not set them."""
 LEARNER_PATIENCE = 600.0
+ACTING = Path(kinds.__file__).with_name("acting_policy")
+"""A policy that has seen how to act, in the place of the tiny one whose tokenizer it has; not every package has it."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,8 @@ def own_settings(options: EnvOptions) -> dict[str, str | int | float | bool]:
     if options.action == "train":
         chosen = training_settings(settings.engine.model, group=options.members, seed=options.seed)
     given = {name for name, source in sources.items() if not source.startswith(("default", "preset"))}
-    return {name: value for name, value in chosen.items() if name not in given}
+    own = {name: value for name, value in chosen.items() if name not in given}
+    return {**own, "model": str(ACTING)} if default_policy(os.environ) and ACTING.is_dir() else own
 
 
 def training_settings(model: str, *, group: int, seed: int) -> dict[str, Any]:
