@@ -17,7 +17,7 @@ import { System } from "./screens/system.js";
 import { Try } from "./screens/try.js";
 import { Versions } from "./screens/versions.js";
 import { S } from "./strings.js";
-import { findToken, onToken, signIn, signOut, takeTicket, token } from "./token.js";
+import { findToken, onToken, signIn, signOut, stays, takeTicket, token } from "./token.js";
 import { Later } from "./later.js";
 
 /** @typedef {{ place: import("./router.js").Place, go: (address: string) => void }} Shown */
@@ -88,7 +88,7 @@ async function start() {
   if (!root) return;
   let failure = "";
   const ticket = takeTicket();
-  if (ticket) await signIn({ ticket }, false).catch((error) => (failure = error instanceof Error ? error.message : String(error)));
+  if (ticket) await signIn({ ticket }, stays()).catch((error) => (failure = error instanceof Error ? error.message : String(error)));
   else await findToken();
   render(html`<${App} failure=${failure} />`, root);
 }

@@ -31,8 +31,7 @@ export const OPERATOR = {
     entryHow: "openclaw-rl connect openclaw writes this for you, with a client key in place of the words in capitals.",
     copy: "Copy",
     copied: "Copied.",
-    stay: "Stay signed in on this browser for a week",
-    staying: "You stay signed in on this browser for a week.",
+    stay: "Stay signed in on this browser: now until this sign-in ends, later for a week",
   },
 
   privacy: {

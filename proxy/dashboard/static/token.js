@@ -6,6 +6,7 @@
  */
 
 const NAME = "openclaw-rl-token";
+const STAY = "openclaw-rl-stay";
 /** A new tab waits this long (ms) for an open one to hand over its token. */
 const WAIT = 250;
 
@@ -62,19 +63,31 @@ export function takeTicket() {
 }
 
 /**
- * @param {{ ticket: string } | { key: string } | { stay: true }} proof
+ * @param {{ ticket: string } | { key: string }} proof
  * @param {boolean} stay keep it for a week, in this browser
  * @returns {Promise<Token>} throws an `Error` with the service's words
  */
 export async function signIn(proof, stay) {
-  const headers = /** @type {Record<string, string>} */ ({ "content-type": "application/json" });
-  if (current) headers["authorization"] = `Bearer ${current.token}`;
+  const headers = { "content-type": "application/json" };
   const body = JSON.stringify(stay ? { ...proof, stay: true } : proof);
   const answer = await fetch("/rl/dashboard/token", { method: "POST", headers, body, cache: "no-store" });
   const found = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new Error(found?.error?.message ?? `HTTP ${answer.status}`);
   hold(found, stay);
+  if (stay) localStorage.setItem(STAY, "1");
   return found;
+}
+
+/** Whether sign-ins of this browser outlast its tabs. */
+export function stays() {
+  return localStorage.getItem(STAY) !== null;
+}
+
+/** @param {boolean} stay this sign-in until it ends, later ones for a week */
+export function setStays(stay) {
+  if (stay) localStorage.setItem(STAY, "1");
+  else localStorage.removeItem(STAY);
+  hold(current, stay);
 }
 
 /** Revoke the token and forget it in all tabs. */

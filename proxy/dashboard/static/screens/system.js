@@ -6,8 +6,8 @@ import { html } from "../html.js";
 import { Icon } from "../icons.js";
 import { useAction, useData, useNow } from "../live.js";
 import { OPERATOR } from "../strings_operator.js";
-import { signIn } from "../token.js";
-import { Awaited, Badge, Button, Card, Choice, Field, Said, Table, Time, Title } from "../ui.js";
+import { setStays, stays } from "../token.js";
+import { Awaited, Badge, Button, Card, Check, Choice, Field, Said, Table, Time, Title } from "../ui.js";
 
 const T = OPERATOR.system;
 const LINES = 200;
@@ -15,12 +15,11 @@ const LINES = 200;
 export function System() {
   const status = useData("/rl/status", { every: 5000, kinds: ["control", "version"] });
   const settings = useData("/rl/settings");
-  const action = useAction();
-  const stay = () =>
-    action.run(async () => {
-      await signIn({ stay: true }, true);
-      return T.staying;
-    });
+  const [stay, setStay] = useState(stays());
+  const change = (/** @type {boolean} */ on) => {
+    setStays(on);
+    setStay(on);
+  };
   return html`<${Title} text=${T.title} />
     <${Leaves} settings=${settings} />
     <${Checks} settings=${settings} />
@@ -29,7 +28,7 @@ export function System() {
     <${Settings} settings=${settings} />
     <${Logs} />
     <${Entry} status=${status} />
-    <div class="row"><${Button} label=${T.stay} onClick=${stay} disabled=${action.busy} /><${Said} action=${action} /></div>`;
+    <${Check} label=${T.stay} checked=${stay} onChange=${change} />`;
 }
 
 /** @typedef {{ settings: import("../live.js").Loaded<any> }} OfSettings */
