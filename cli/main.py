@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from typing import Any
@@ -23,6 +24,7 @@ COMMANDS = {
         "Let the policy work on tasks that have a verdict: list environments, measure the pass rate, train.",
     ),
     "status": ("status:status", "Show the state of the service: version, turns, backlog, processes."),
+    "dashboard": ("dashboard:dashboard", "Open the dashboard in a browser, signed in."),
     "sessions": (
         "sessions:sessions",
         "List the sessions and count their turns: main, side, settled (with a next state) and trained.",
@@ -131,6 +133,7 @@ for _name, (_, _help) in COMMANDS.items():
 
 def main() -> None:
     """Run the command line; expected errors become one message on stderr, with exit code 2 for settings, else 1."""
+    logging.getLogger("stamina").setLevel(logging.ERROR)  # its warnings say "stamina.retry_scheduled", and of nothing
     try:
         app()
     except OpenClawRLError as error:

@@ -96,10 +96,25 @@ KINDS: dict[str, KindEntry] = {
         "the same with one process for all attempts, for servers without state",
         "openclaw_rl.environments.tools.kinds:mcp_shared_kind",
     ),
+    "python": KindEntry(
+        "python or python+KIND",
+        "a Python interpreter in a sandbox, alone or next to the tools of mcp, mcp-shared or tools; tasks from --tasks",
+        "openclaw_rl.environments.tools.kinds:python_kind",
+    ),
     "tools": KindEntry(
         "tools:FILE.json",
         "tools that a file describes (tools_config.json); tasks from --tasks",
         "openclaw_rl.environments.tools.kinds:functions_kind",
+    ),
+    "terminal": KindEntry(
+        "terminal or terminal:hand-written",
+        "small tasks for a shell, drawn without end, or ten written by hand",
+        "openclaw_rl.environments.tasks.kinds:harbor_tasks",
+    ),
+    "swe": KindEntry(
+        "swe or swe:repositories",
+        "modules of one file with a fault, drawn without end, or small repositories with one each",
+        "openclaw_rl.environments.tasks.kinds:harbor_tasks",
     ),
     "harbor": KindEntry(
         "harbor:FOLDER",
@@ -111,7 +126,7 @@ OWN = KindEntry("./FILE.py or MODULE:FUNCTION", f"an environment of your own ({P
 
 NAMES = {"toolcall": "tools", "tool-call": "tools"}
 """Other names of kinds, from guides of other systems."""
-NOT_YET = ("terminal", "gui", "swe")
+NOT_YET = ("gui",)
 _VALUE = re.compile(r"""\w=["']?([^\s&"']{8,})""")
 """A value in a command or an address, long enough for a key."""
 
@@ -120,8 +135,8 @@ def create_kind(spec: str, options: KindOptions) -> TaskSource:
     """The kind that `spec` means. Raises `ConfigError` for one that is none, or misses something."""
     word, colon, rest = spec.partition(":")
     word = NAMES.get(word, word)
-    if word in KINDS:
-        return checked_kind(resolve(KINDS[word].factory)(f"{word}{colon}{rest}", options), spec)
+    if entry := KINDS.get("python" if word.startswith("python+") else word):
+        return checked_kind(resolve(entry.factory)(f"{word}{colon}{rest}", options), spec)
     if is_hook(spec):
         return checked_kind(resolve(spec, default="create")(spec, options), spec)
     if word in NOT_YET:

@@ -1,15 +1,12 @@
-"""`openclaw-rl env list|setup|run|train`: let the policy work on tasks with a verdict, measure it, train it on them."""
+"""`openclaw-rl env list|setup|tasks|run|train`: let the policy work on tasks with a verdict, and train it on them."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import secrets
 import shlex
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -30,12 +27,14 @@ from openclaw_rl.environments.harbor.installation import harbor_environment
 from openclaw_rl.environments.harbor.protocol import BUBBLEWRAP
 from openclaw_rl.environments.pass_rate import PassRate, pass_rate
 from openclaw_rl.environments.runner import AttemptRunner, RunPlan
+from openclaw_rl.environments.tasks.write import write_tasks
 from openclaw_rl.environments.throttle import Throttle
 from openclaw_rl.evaluation.service import RunningService, default_policy, own_service
 from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
+from openclaw_rl.shared.stopping import run_until_stopped
 
 GROUP = 8
 TURNS_A_STEP = 8
@@ -51,18 +50,23 @@ LEARNING: Mapping[str, Any] = {
 }
 """Settings of an own service that trains, where the user has not set them."""
 LEARNER_PATIENCE = 600.0
+ACTING = Path(kinds.__file__).with_name("acting_policy")
+"""A policy that has seen how to act, in the place of the tiny one whose tokenizer it has; not every package has it."""
 
 
 @dataclass(frozen=True)
 class EnvOptions:
     """The command line."""
 
-    action: Annotated[Literal["list", "setup", "run", "train"], typer.Argument(help="What to do")] = "list"
+    action: Annotated[Literal["list", "setup", "tasks", "run", "train"], typer.Argument(help="What to do")] = "list"
     environment: Annotated[
         str,
         typer.Argument(
             metavar="[ENV]", envvar="ENV_TYPE", help="Environment: a line of `openclaw-rl env list`; setup: harbor"
         ),
+    ] = ""
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH]", help="tasks: folder to write to; with swe also a file of rows to read")
     ] = ""
     tasks: Annotated[str, typer.Option(help="File or folder of tasks; default: the environment's own")] = ""
     tools_config: Annotated[str, typer.Option(envvar="TOOLS_CONFIG", help="File that describes tools")] = ""
@@ -154,16 +158,17 @@ def env(options: EnvOptions) -> None:
     if options.action == "setup":
         _setup(options)
         return
+    if options.action == "tasks":
+        _write_tasks(options)
+        return
     check(options)
     folder = folder_of(options)
     options = replace(options, out=folder)
-    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     notices = console(stderr=True, soft_wrap=True)
-    run = _train if options.action == "train" else _measure
+    action = _train if options.action == "train" else _measure
     try:
-        result = asyncio.run(run(options, notices.print))
-    except (OpenClawRLError, KeyboardInterrupt):
+        result = run_until_stopped(action(options, notices.print))
+    except (OpenClawRLError, KeyboardInterrupt, SystemExit):
         if (path := _log_in(folder)).exists():
             notices.print(f"attempts so far: {path}; the same command with --resume continues")
         raise
@@ -234,7 +239,8 @@ def own_settings(options: EnvOptions) -> dict[str, str | int | float | bool]:
     if options.action == "train":
         chosen = training_settings(settings.engine.model, group=options.members, seed=options.seed)
     given = {name for name, source in sources.items() if not source.startswith(("default", "preset"))}
-    return {name: value for name, value in chosen.items() if name not in given}
+    own = {name: value for name, value in chosen.items() if name not in given}
+    return {**own, "model": str(ACTING)} if default_policy(os.environ) and ACTING.is_dir() else own
 
 
 def training_settings(model: str, *, group: int, seed: int) -> dict[str, Any]:
@@ -436,6 +442,27 @@ def _setup(options: EnvOptions) -> None:
         print_json({"harbor": str(made.folder)})
     else:
         console(soft_wrap=True).print(f"Harbor is in {made.folder}")
+
+
+def _write_tasks(options: EnvOptions) -> None:
+    """Write tasks as folders. Raises `ConfigError` at the end if some could not be written."""
+    if not options.environment or not options.path:
+        raise ConfigError("env tasks needs a set of tasks and a path: openclaw-rl env tasks swe ROWS.jsonl")
+    written = write_tasks(
+        options.environment,
+        Path(options.path),
+        options.out,
+        split=options.split,
+        seed=options.seed,
+        count=options.attempts,
+    )
+    if options.as_json:
+        print_json({"folder": str(written.folder), "tasks": written.names, "errors": written.errors})
+    else:
+        console(soft_wrap=True).print(f"{len(written.names)} tasks are in {written.folder}")
+    if written.errors:
+        total = len(written.errors) + len(written.names)
+        raise ConfigError("\n".join([f"{len(written.errors)} of {total} rows were not written:", *written.errors]))
 
 
 def _list(as_json: bool) -> None:
