@@ -242,6 +242,28 @@ def test_ids_of_pytest_are_run_by_pytest(tmp_path: Path, fields: dict[str, Any])
     assert (failed, "failed: tests/test_doubling.py::Double::test_double: failed:" in report) == ("0", True)
 
 
+FORGED_PYTEST = """\
+class Passed:
+    nodeid, passed = "tests/test_doubling.py::Double::test_double", True
+def main(args, plugins):
+    plugins[0].pytest_runtest_logreport(Passed)
+"""
+FORGED_PLUGIN = """\
+def pytest_runtest_call(item):
+    item.runtest = lambda: None
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("pytest.py", FORGED_PYTEST), ("pytest_timeout.py", FORGED_PLUGIN)])
+def test_modules_named_like_those_of_pytest_are_not_taken_for_them(
+    name: str, text: str, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    task = _write(tmp_path, fields)
+    _with_python(task, sys.executable)
+    reward, report = trial_reward(task, tmp_path / "trial", f"cat > {name} <<'P'\n{text}P")
+    assert reward == "0", report
+
+
 def test_a_sandbox_without_pytest_gives_no_verdict(tmp_path: Path, fields: dict[str, Any]) -> None:
     task = _write(tmp_path, fields)
     python = tmp_path / "python"
@@ -249,7 +271,7 @@ def test_a_sandbox_without_pytest_gives_no_verdict(tmp_path: Path, fields: dict[
     python.chmod(0o755)
     _with_python(task, str(python))
     reward, report = trial_reward(task, tmp_path / "trial", FIX)
-    assert (reward, "there is no pytest in" in report) == ("", True)
+    assert (reward, "cannot run the tests: ModuleNotFoundError: No module named 'pytest'" in report) == ("", True)
 
 
 @pytest.mark.parametrize(
