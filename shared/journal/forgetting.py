@@ -36,6 +36,7 @@ _OF_A_TURN = (
     "judgements",
     "samples",
     "quarantines",
+    "excluded",
 )
 
 _OLD = """
