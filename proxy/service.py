@@ -22,6 +22,7 @@ from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.versions import ServedVersions
 from openclaw_rl.proxy.engine.watch import AWAY_SECONDS, EngineWatch
 from openclaw_rl.proxy.http import limits
+from openclaw_rl.proxy.http.events import EventFeed
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
 from openclaw_rl.proxy.metrics.metrics import Metrics
@@ -40,6 +41,7 @@ from openclaw_rl.shared.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 2.0
+
 
 class ProxyService:
     """`answering`: chat requests in progress. `journal_error`: why the last heartbeat was not written, or "". `judge`:
@@ -89,6 +91,7 @@ class ProxyService:
         self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
         self.limits = KeyLimits(settings.serve.key_concurrency)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
+        self.events = EventFeed(journal)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()
@@ -121,6 +124,7 @@ class ProxyService:
         """Let answers in progress be recorded, end the background work, close journal and engine client."""
         if self.answering:
             await asyncio.wait(self.answering, timeout=3.0)
+        await self.events.close()
         await self.dialects.stop()
         for task in self._tasks:
             task.cancel()

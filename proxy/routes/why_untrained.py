@@ -69,9 +69,7 @@ def waiting_for(
     return f"{counts['ready']} of the {batch_size} judged turns that a step takes (batch_size)"
 
 
-def _held_up(
-    counts: Mapping[str, Any], training: str, learner: Mapping[str, Any] | None, pause_reason: str
-) -> str:
+def _held_up(counts: Mapping[str, Any], training: str, learner: Mapping[str, Any] | None, pause_reason: str) -> str:
     return _switched_off(training, pause_reason) or _hindrance(learner, counts)
 
 

@@ -6,7 +6,8 @@ keeps only its difference to its `base`: its parent, or for a root a turn that b
 `turn_blobs` says which blobs a turn holds: by position its own messages, at -1 its answer, at -2 its tools;
 `blob_images` which blobs are the images that a message shows.
 `tallies` and `places` count what the service reports, and `events` says what happened: triggers keep all three, with
-whatever writes. `judge_queue` holds the turns that wait for a judgement, kept by the same transactions that make them wait, so that no
+whatever writes.
+`judge_queue` holds the turns that wait for a judgement, kept by the same transactions that make them wait, so that no
 query ever has to look for them; `audit_queue` likewise those whose audit is undecided.
 Migrations only ever go forward.
 """

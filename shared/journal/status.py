@@ -13,6 +13,7 @@ import msgspec
 from openclaw_rl.shared.journal import attempts, audits, groups, signals
 from openclaw_rl.shared.journal.accounting import waiting_count
 from openclaw_rl.shared.journal.encoding import token_ids
+from openclaw_rl.shared.journal.exclusion import is_excluded
 from openclaw_rl.shared.journal.sessions import expected_episode
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.tallies import tally, total
@@ -24,10 +25,11 @@ from openclaw_rl.shared.records import Audit, Turn, now
 PAUSE_REASON = "pause reason"
 """The control that says why training is paused, "" where a person paused it."""
 
-_SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "time", "version", "version_state")
+_SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "time", "version", "version_state", "weight", "advantage")
 
 _SAMPLES = """
-SELECT samples.sample_id, samples.state, reward, hint, samples.time, version, versions.state
+SELECT samples.sample_id, samples.state, reward, hint, samples.time, version, versions.state, weight,
+  advantage
 FROM samples LEFT JOIN version_samples ON version_samples.sample_id = samples.sample_id
 LEFT JOIN versions ON number = version WHERE turn = ? ORDER BY samples.id
 """
@@ -58,8 +60,9 @@ def processes(connection: Connection) -> dict[str, ProcessRow]:
     return {name: ProcessRow(name, pid, time, json.loads(status)) for name, pid, time, status in rows}
 
 
-def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
+def explain(connection: Connection, turn_id: str, *, tokens: bool = True) -> dict[str, Any] | None:
     """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
+    Without `tokens` the ids and logprobs are left out, which are most of it.
 
     `attempt` is the place of a step in an attempt of an environment, with all attempts of its group as `members`;
     `awaits_outcome`: the outcome of its episode is still to come, and it can be judged by that.
@@ -73,7 +76,8 @@ def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     quarantine = connection.execute("SELECT reason, time FROM quarantines WHERE turn = ?", (row,)).fetchone()
     samples = [dict(zip(_SAMPLE_FIELDS, values, strict=True)) for values in connection.execute(_SAMPLES, (row,))]
     return {
-        "turn": _plain(turn),
+        "turn": _turn(turn, tokens=tokens),
+        "excluded": is_excluded(connection, row),
         "extends_parent": _extends_parent(connection, turn),
         "next_state": _plain(signals.next_state(connection, turn_id)),
         "feedback": _plain(signals.feedback_for(connection, turn_id)),
@@ -126,6 +130,17 @@ def status(connection: Connection) -> dict[str, Any]:
         "versions": tally(connection, "versions"),
         "live": live[0] if live else None,
         "last_change": {"version": live[0], "time": live[1], "interactions": since} if live else None,
+    }
+
+
+def _turn(turn: Turn, *, tokens: bool) -> dict[str, Any]:
+    left_out = () if tokens else ("prompt_ids", "response_ids", "logprobs")
+    count = len(turn.logprobs)
+    return {
+        **{name: _plain(getattr(turn, name)) for name in turn.__struct_fields__ if name not in left_out},
+        "prompt_tokens": len(turn.prompt_ids),
+        "response_tokens": len(turn.response_ids),
+        "mean_logprob": math.fsum(turn.logprobs) / count if count else None,
     }
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.commands.why import story
 from openclaw_rl.learner import versions
 from openclaw_rl.learner.loop import POLL, keep_engine_in_step
+from openclaw_rl.proxy.routes.story import story
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.errors import EngineError, JournalError, TrainerError
 from openclaw_rl.shared.records import Feedback, PolicyVersion, Sample, VersionSpan

@@ -41,7 +41,9 @@ def test_a_later_step_waits_for_something_too() -> None:
     assert why(CHATS, **later) == "0 of the 8 judged turns that a step takes (batch_size)"
     assert why(CHATS, **later, ready=2, unjudged=1) == "1 turn waits for a judge; 2 judged turns wait for a step"
     assert why(CHATS, **later, ready=9).startswith("9 judged turns wait for a step; the learner is waiting for a first")
-    assert why(CHATS, **later, training="off") == "0 judged turns wait for a step, but training is off (the setting train)"
+    assert (
+        why(CHATS, **later, training="off") == "0 judged turns wait for a step, but training is off (the setting train)"
+    )
     assert why(ask=waiting_for) == why() == "no request has come yet"
 
 
