@@ -118,7 +118,7 @@ class Method(msgspec.Struct, frozen=True):
 
 
 def lessons_of(samples: Sequence[Sample], recipe: Recipe) -> list[Lesson]:
-    """How a step learned from each of its turns that taught it something: rollouts have none."""
+    """The way in which each turn of a step that taught something did so; rollouts have none."""
     found = []
     for sample in samples:
         terms = terms_of(sample, recipe) if sample.origin == "turn" else frozenset()

@@ -20,7 +20,7 @@ from openclaw_rl.proxy.http.auth import OPEN_PATHS, Admission, Caller
 from openclaw_rl.proxy.http.body import Disconnected, read_headers
 from openclaw_rl.proxy.http.errors import error_response, internal_error, to_request_error
 from openclaw_rl.proxy.http.json import json_response
-from openclaw_rl.proxy.routes import control, conversations, lessons
+from openclaw_rl.proxy.routes import control, conversations, lessons, system
 from openclaw_rl.proxy.routes.chat import ChatRoute
 from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute, count_tokens, refuse_websocket
 from openclaw_rl.proxy.routes.models import list_models, show_model
@@ -97,7 +97,7 @@ def create_app(service: ProxyService) -> ASGIApp:
         *(
             Route(f"{prefix}{path}", endpoint, methods=[method])
             for prefix in ("/rl", "/v1/rl")
-            for path, method, endpoint in (*conversations.ROUTES, *lessons.ROUTES, *control.ROUTES)
+            for path, method, endpoint in (*conversations.ROUTES, *lessons.ROUTES, *system.ROUTES, *control.ROUTES)
         ),
     ]
     app = Starlette(

@@ -61,3 +61,12 @@ def path_session(request: Request) -> str:
     """The session that the caller names in the path; an admin names it as it is."""
     caller, named = caller_of(request), str(request.path_params["session_id"])
     return named if caller.admin else owned(named, caller.owner)
+
+
+async def seen_session(request: Request) -> str:
+    """The session that the path names. Raises `NotFound` where there is none for the caller."""
+    session_id = path_session(request)
+    row = await service_of(request).journal.session(session_id, turns=False)
+    if row is None or not caller_of(request).sees(row.owner):
+        raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
+    return session_id

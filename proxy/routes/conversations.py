@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from openclaw_rl.proxy.http.json import json_response, read_fields
-from openclaw_rl.proxy.routes.caller import caller_of, owner_seen, path_session, path_turn, service_of
+from openclaw_rl.proxy.routes.caller import owner_seen, path_turn, seen_session, service_of
 from openclaw_rl.proxy.routes.story import story
 from openclaw_rl.shared.errors import NotFound
 from openclaw_rl.shared.journal.conversations import SessionFilter
@@ -52,7 +52,7 @@ async def sessions(request: Request) -> Response:
 async def transcript(request: Request) -> Response:
     """The turns of a session in words, in pages."""
     query = read_fields(request.query_params, _TranscriptQuery, strict=False)
-    session_id = await _seen_session(request)
+    session_id = await seen_session(request)
     page = await service_of(request).journal.transcript(session_id, query.limit, query.after)
     if page is None:
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
@@ -60,19 +60,10 @@ async def transcript(request: Request) -> Response:
 
 
 async def consequences(request: Request) -> Response:
-    """What forgetting a session would delete, and the versions that learned directly from it."""
-    session_id = await _seen_session(request)
+    """The turns that forgetting a session would delete, and the versions that learned directly from it."""
+    session_id = await seen_session(request)
     found = await service_of(request).journal.forgettable(session_id=session_id)
     return json_response({"turns": found.turns, "versions": found.versions})
-
-
-async def _seen_session(request: Request) -> str:
-    """The session that the path names. Raises `NotFound` where there is none for the caller."""
-    session_id = path_session(request)
-    row = await service_of(request).journal.session(session_id, turns=False)
-    if row is None or not caller_of(request).sees(row.owner):
-        raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
-    return session_id
 
 
 async def turn(request: Request) -> Response:

@@ -41,7 +41,7 @@ async def version(request: Request) -> Response:
 
 
 async def wishes(request: Request) -> Response:
-    """What people wished for in words, the last said first."""
+    """The wishes of people in words, the last said first."""
     found = await service_of(request).journal.wishes(owner_seen(request))
     return json_response({"total": len(found), "next": None, "items": found})
 
@@ -58,14 +58,14 @@ async def drop_wish(request: Request) -> Response:
 
 
 async def verdicts(request: Request) -> Response:
-    """What people thought of the answers, by version or day."""
+    """The verdicts of people on the answers, by version or day."""
     query = read_fields(request.query_params, _VerdictQuery)
     found = await service_of(request).journal.verdicts(query.by, owner_seen(request))
     return json_response({"total": len(found), "next": None, "items": found})
 
 
 async def events(request: Request) -> Response:
-    """What happens from now on, or after an event, without content: server-sent events."""
+    """Changes from now on, or after an event, without content: server-sent events."""
     sent = dict(request.query_params)
     sent.setdefault("after", request.headers.get("last-event-id", ""))
     query = read_fields({name: value for name, value in sent.items() if value}, _EventQuery, strict=False)

@@ -100,6 +100,12 @@ def session_page(
     return {"total": total, "next": f"{items[-1]['last']!r}:{rows[-1][0]}" if more else None, "items": items}
 
 
+def oldest(connection: Connection) -> float | None:
+    """When the oldest session began (Unix seconds); `None` without one."""
+    found: float | None = connection.value("SELECT min(created) FROM sessions")
+    return found
+
+
 def _where(wanted: SessionFilter) -> tuple[str, list[object]]:
     conditions: list[str] = ["1"]
     values: list[object] = []

@@ -1,4 +1,4 @@
-"""What happened, for those who watch: kinds and names, never content. Triggers of the schema write it."""
+"""Events for those who watch: kinds and names, never content. Triggers of the schema write them."""
 
 from __future__ import annotations
 

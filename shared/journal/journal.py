@@ -86,6 +86,7 @@ class Operations:
     sessions = Operation(episodes.sessions)
     session_page = Operation(conversations.session_page)
     transcript = Operation(conversations.transcript)
+    oldest = Operation(conversations.oldest)
     find_turns = Operation(episodes.find_turns)
     find_answers = Operation(episodes.find_answers)
     side_turns = Operation(episodes.side_turns)

@@ -448,7 +448,7 @@ def _count_votes(connection: Connection, judgement: Judgement) -> None:
 
 
 def words_after(connection: Connection, turn: int) -> str:
-    """What came after the turn of a row, in words: feedback if any has some, else the next state; cut to
+    """The words that came after the turn of a row: feedback if any has some, else the next state; cut to
     `LONGEST_WORDS`.
     """
     with suppress(DamagedRecord):

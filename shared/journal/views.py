@@ -229,8 +229,8 @@ class LearningFigures(msgspec.Struct, frozen=True):
 
 
 class Lesson(msgspec.Struct, frozen=True):
-    """How a version learned from one of its samples: the weight in the means of the loss, the advantage (`None`: no
-    reward trained), and the terms of the loss that it took part in, with the weight of each.
+    """The way in which a version learned from one of its samples: the weight in the means of the loss, the advantage
+    (`None`: no reward trained), and the terms of the loss that it took part in, with the weight of each.
     """
 
     sample_id: str

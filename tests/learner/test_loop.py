@@ -49,6 +49,20 @@ async def test_there_is_no_update_before_the_first_complaint_and_nothing_is_lost
     version = await world.journal.version(1)
     assert version is not None and len(version.sample_ids) == 7
     assert await world.journal.ready_count() == 0
+    lessons = await world.journal.version_lessons(1)
+    taught = [one for one in lessons if one["terms"] is not None]
+    assert len(lessons) == 7 and [one["words"] for one in taught] == ["no bold please"]
+    assert (taught[0]["terms"], taught[0]["weight"], taught[0]["advantage"]) == ({"distill": 1.0}, 1.0, None)
+
+
+async def test_a_wish_that_a_person_dropped_is_taught_neither_by_itself_nor_as_a_remembered_one(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, ["no bold please", "thanks", "thanks", "thanks"])
+    (wish,) = await world.journal.wishes()
+    await world.journal.drop_wish(int(wish["id"]))
+    assert not await world.learner.once()
+    assert world.progress.state == "waiting for a first signal" and await world.journal.ready_count() == 4
 
 
 async def test_a_batch_is_the_oldest_samples_and_the_rest_wait(worlds: Worlds) -> None:

@@ -53,7 +53,7 @@ async def test_each_listener_gets_what_it_may_see_once_and_misses_nothing(tmp_pa
     await journal.close()
 
 
-async def test_who_reads_too_slowly_or_is_one_too_many_comes_back_later(
+async def test_a_listener_that_is_too_slow_or_one_too_many_comes_back_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "QUEUED", 2)
