@@ -1,4 +1,4 @@
-"""The routes of whoever operates the service: settings, checks, what leaves this machine, logs, data, evaluations."""
+"""The routes of an operator: settings, checks, what leaves this machine, logs, data, evaluations."""
 
 from __future__ import annotations
 
@@ -143,11 +143,12 @@ def folder_parts(folder: Path) -> dict[str, int]:
 async def evals(request: Request) -> Response:
     """The results of `openclaw-rl eval` against this service, the newest first."""
     require_admin(request)
-    found = await asyncio.to_thread(_evals, service_of(request).settings.serve.data / "evals")
+    found = await asyncio.to_thread(evaluations, service_of(request).settings.serve.data / "evals")
     return json_response({"total": len(found), "next": None, "items": found})
 
 
-def _evals(folder: Path) -> list[dict[str, Any]]:
+def evaluations(folder: Path) -> list[dict[str, Any]]:
+    """The results that are kept in a folder, the newest first."""
     paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     read = ((path, read_json(path)) for path in paths)
     return [{"id": path.stem, "time": path.stat().st_mtime, **result} for path, result in read if result is not None]

@@ -195,7 +195,8 @@ WHEN NEW.state = 'live' AND OLD.state != 'live' BEGIN
 END;
 CREATE TRIGGER outcome_expected AFTER INSERT ON controls WHEN NEW.key LIKE 'outcome-expected/%' BEGIN
   INSERT INTO touched SELECT turns.id FROM turns
-  WHERE session = CAST(substr(NEW.key, 18) AS INTEGER) AND kind = 'main' AND episode = CAST(NEW.value AS INTEGER);
+  WHERE session = CAST(substr(NEW.key, 18) AS INTEGER) AND kind = 'main' AND (episode = CAST(NEW.value AS INTEGER)
+    OR EXISTS (SELECT 1 FROM places WHERE places.turn = turns.id AND place = 'awaiting_outcome'));
 END;
 CREATE TRIGGER outcome_not_expected AFTER DELETE ON controls WHEN OLD.key LIKE 'outcome-expected/%' BEGIN
   INSERT INTO touched SELECT turns.id FROM turns

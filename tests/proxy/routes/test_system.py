@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.cli.commands.eval import remember
 from openclaw_rl.proxy.routes import system
 from openclaw_rl.proxy.routes.system import described_settings, folder_parts, last_lines
 from openclaw_rl.shared.settings.settings import SETTINGS, Settings
@@ -26,6 +27,13 @@ def test_the_end_of_a_log_is_shown_in_whole_lines(tmp_path: Path, monkeypatch: p
     assert last_lines(log, 2) == ["three", "four"] and last_lines(log, 9)[1] == "two \N{REPLACEMENT CHARACTER}"
     monkeypatch.setattr(system, "LOG_BYTES", 12)
     assert last_lines(log, 9) == ["three", "four"]
+
+
+def test_evaluations_of_the_service_are_found_in_its_data_folder(tmp_path: Path) -> None:
+    assert system.evaluations(tmp_path / "evals") == []
+    remember(tmp_path, {"targets": ["policy"], "curves": {"student": []}})
+    (found,) = system.evaluations(tmp_path / "evals")
+    assert found["targets"] == ["policy"] and found["id"].isdigit() and "curves" not in found
 
 
 def test_a_data_folder_is_measured_by_its_parts(tmp_path: Path) -> None:

@@ -62,6 +62,10 @@ def a_history(path: Path) -> Journal:
     for verdict in ("unavailable", "aligned"):
         journal.add_audit(Audit(turn_id=turns[0].turn_id, version=0, verdict=verdict, differences=[0.0]))
     journal.add_audit(Audit(turn_id=turns[4].turn_id, version=0, verdict="misaligned", differences=[1.0]))
+    journal.settle(NextState(turn_id=turns[7].turn_id, role="tool", text="exit code 0"))
+    journal.expect_outcome("ses1")
+    journal.end_episode("ses1", "done")
+    journal.open_episode("ses1", "policy", "test")
     journal.expect_outcome("ses1")
     return journal
 
