@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import inspect
 import json
 import os
@@ -21,6 +20,7 @@ from rich.table import Table
 from openclaw_rl.evaluation.provenance import save, typed
 from openclaw_rl.evaluation.service import RunningService, own_service
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
+from openclaw_rl.shared.stopping import run_until_stopped
 
 WIDTH = 140
 """Columns of a table in a file or a pipe."""
@@ -97,7 +97,7 @@ def run(options: argparse.ArgumentParser, measure: Callable[[argparse.Namespace]
     try:
         done = measure(chosen)
         if inspect.iscoroutine(done):
-            done = asyncio.run(done)
+            done = run_until_stopped(done)
     except OpenClawRLError as error:
         print(error, file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 from typing import Any
@@ -131,6 +132,7 @@ for _name, (_, _help) in COMMANDS.items():
 
 def main() -> None:
     """Run the command line; expected errors become one message on stderr, with exit code 2 for settings, else 1."""
+    logging.getLogger("stamina").setLevel(logging.ERROR)  # its warnings say "stamina.retry_scheduled", and of nothing
     try:
         app()
     except OpenClawRLError as error:

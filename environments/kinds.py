@@ -96,6 +96,11 @@ KINDS: dict[str, KindEntry] = {
         "the same with one process for all attempts, for servers without state",
         "openclaw_rl.environments.tools.kinds:mcp_shared_kind",
     ),
+    "python": KindEntry(
+        "python or python+KIND",
+        "a Python interpreter in a sandbox, alone or next to the tools of mcp, mcp-shared or tools; tasks from --tasks",
+        "openclaw_rl.environments.tools.kinds:python_kind",
+    ),
     "tools": KindEntry(
         "tools:FILE.json",
         "tools that a file describes (tools_config.json); tasks from --tasks",
@@ -120,8 +125,8 @@ def create_kind(spec: str, options: KindOptions) -> TaskSource:
     """The kind that `spec` means. Raises `ConfigError` for one that is none, or misses something."""
     word, colon, rest = spec.partition(":")
     word = NAMES.get(word, word)
-    if word in KINDS:
-        return checked_kind(resolve(KINDS[word].factory)(f"{word}{colon}{rest}", options), spec)
+    if entry := KINDS.get("python" if word.startswith("python+") else word):
+        return checked_kind(resolve(entry.factory)(f"{word}{colon}{rest}", options), spec)
     if is_hook(spec):
         return checked_kind(resolve(spec, default="create")(spec, options), spec)
     if word in NOT_YET:

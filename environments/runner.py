@@ -28,6 +28,8 @@ from openclaw_rl.shared.gather import gather
 FAULTS_IN_A_ROW = 8
 """Members that the environment failed for good, one after the other, until the run ends."""
 SESSION_OPEN = "session_is_open"
+CUT_OFF = '{"error":"the runner ended before it"}'
+"""The detail of an outcome without a verdict, of an attempt that did not end."""
 _UNPRINTABLE = re.compile(r"[^\w.-]+")
 
 
@@ -168,7 +170,7 @@ class AttemptRunner:
 
     async def _post(self, session: str, line: EndedLine | None) -> None:
         """Post the outcome of a session, `None` for one that did not end, and note that it was acknowledged."""
-        body: dict[str, Any] = {"session_id": session, "reward": None, "done": True}
+        body: dict[str, Any] = {"session_id": session, "reward": None, "detail": CUT_OFF, "done": True}
         if line is not None:
             detail = msgspec.json.encode({**line.detail, "status": line.status}).decode()
             body |= {"reward": line.reward, "detail": detail, "next_state": line.next_state}

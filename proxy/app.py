@@ -11,9 +11,10 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from openclaw_rl.proxy.dashboard import pages
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.process import CHAT
 from openclaw_rl.proxy.http.auth import OPEN_PATHS, Admission, Caller
@@ -51,7 +52,7 @@ class KeyCheck:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS and not pages.is_page(scope):
             try:
                 caller = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
                 scope["caller"] = await self._in_attempt(caller) if caller.claim is not None else caller
@@ -84,10 +85,11 @@ def create_app(service: ProxyService) -> ASGIApp:
             await service.stop()
 
     chat = ChatRoute(service)
-    routes = [
+    routes: list[BaseRoute] = [
         Route("/healthz", _health),
         Route("/readyz", _ready),
         Route("/metrics", _metrics),
+        *pages.routes(),
         Route("/v1/models", list_models),
         Route("/v1/models/{model:path}", show_model),
         Route(CHAT_PATH, chat, methods=["POST"]),

@@ -56,7 +56,7 @@ KEPT_AFTER = 300.0
 class Recipe:
     """What a run is made of; `card.json` records it."""
 
-    steps: int = 7000
+    steps: int = 7400
     seconds: float | None = None
     seed: int = 0
     dialogues_per_step: int = 12

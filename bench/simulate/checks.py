@@ -33,7 +33,9 @@ _ATTEMPTS = {
     "steps of an attempt with an outcome are lost": "SELECT count(*) FROM turns JOIN outcomes USING (session, episode) "
     "JOIN episodes USING (session, episode) WHERE environment AND kind = 'main' AND status = 'complete' "
     "AND untrainable = '' AND finished < ended AND turns.id NOT IN (SELECT turn FROM judge_queue UNION "
-    "SELECT turn FROM judgements UNION SELECT turn FROM quarantines)",
+    "SELECT turn FROM judgements UNION SELECT turn FROM quarantines) AND NOT EXISTS (SELECT 1 FROM turns AS again "
+    "WHERE again.session = turns.session AND again.episode = turns.episode AND again.id > turns.id "
+    "AND again.request_key = turns.request_key)",  # an answer that its agent lost, and asked for again
 }
 _OUTCOME = """
 SELECT count(*), min(ended IS NOT NULL) FROM outcomes JOIN sessions ON sessions.id = outcomes.session

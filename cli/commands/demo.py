@@ -7,12 +7,9 @@ Before, along the way and afterwards both answer held-out problems, in requests 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -42,6 +39,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.gather import gather
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
+from openclaw_rl.shared.stopping import run_until_stopped
 
 ARMS = ("trained", "control")
 GPU_PATIENCE = 600.0
@@ -137,13 +135,11 @@ def demo(options: DemoOptions) -> None:
     if min(options.seed_count, options.interactions, options.problems, options.batch_size) < 1:
         raise ConfigError("--seeds, --interactions, --problems and --batch-size are at least 1")
     chosen = _check(options)
-    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = tables.console(width=110, stderr=True)
     board = Board(console, options)
     live = Live(board, console=console, refresh_per_second=4, transient=True)
     with live if console.is_terminal else contextlib.nullcontext():
-        runs = asyncio.run(_runs(options, board, chosen))
+        runs = run_until_stopped(_runs(options, board, chosen))
     result = summary(options, runs)
     if chosen.engine.backend != "embedded":
         result |= {"backend": chosen.engine.backend, "model": chosen.engine.model}

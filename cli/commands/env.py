@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
 import secrets
 import shlex
-import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -36,6 +33,7 @@ from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.errors import ConfigError, OpenClawRLError
 from openclaw_rl.shared.settings.named_models import find_named
 from openclaw_rl.shared.settings.sources import FILE_VARIABLE, load
+from openclaw_rl.shared.stopping import run_until_stopped
 
 GROUP = 8
 TURNS_A_STEP = 8
@@ -51,6 +49,8 @@ LEARNING: Mapping[str, Any] = {
 }
 """Settings of an own service that trains, where the user has not set them."""
 LEARNER_PATIENCE = 600.0
+ACTING = Path(kinds.__file__).with_name("acting_policy")
+"""A policy that has seen how to act, in the place of the tiny one whose tokenizer it has; not every package has it."""
 
 
 @dataclass(frozen=True)
@@ -157,13 +157,11 @@ def env(options: EnvOptions) -> None:
     check(options)
     folder = folder_of(options)
     options = replace(options, out=folder)
-    # End as cleanly on SIGTERM as on Ctrl-C: no service stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     notices = console(stderr=True, soft_wrap=True)
-    run = _train if options.action == "train" else _measure
+    action = _train if options.action == "train" else _measure
     try:
-        result = asyncio.run(run(options, notices.print))
-    except (OpenClawRLError, KeyboardInterrupt):
+        result = run_until_stopped(action(options, notices.print))
+    except (OpenClawRLError, KeyboardInterrupt, SystemExit):
         if (path := _log_in(folder)).exists():
             notices.print(f"attempts so far: {path}; the same command with --resume continues")
         raise
@@ -234,7 +232,8 @@ def own_settings(options: EnvOptions) -> dict[str, str | int | float | bool]:
     if options.action == "train":
         chosen = training_settings(settings.engine.model, group=options.members, seed=options.seed)
     given = {name for name, source in sources.items() if not source.startswith(("default", "preset"))}
-    return {name: value for name, value in chosen.items() if name not in given}
+    own = {name: value for name, value in chosen.items() if name not in given}
+    return {**own, "model": str(ACTING)} if default_policy(os.environ) and ACTING.is_dir() else own
 
 
 def training_settings(model: str, *, group: int, seed: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,12 +35,18 @@ def read_file(folder: Path, path: str, limit: int) -> bytes | None:
             descriptor = os.open(name, _READ, dir_fd=parent)
     except OSError:
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(limit) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit)
+    finally:
+        os.close(descriptor)
 
 
 def copy_out(folder: Path, path: str, target: Path, *, limit_mb: int = 256, entries: int = 20_000) -> list[str]:
-    """Copy `path` of `folder`, a file or a folder with all in it, to `target`, which does not exist or is a folder.
+    """Copy `path` of `folder`, a file or a folder with all in it, to `target`. A folder is merged into one that is
+    there; files and links are replaced.
 
     Links stay links: do not follow them outside a sandbox. Returns the paths left out, each with the reason: what is
     neither file, folder nor link, what could not be read, and all after the limit of bytes or entries. Raises
@@ -121,6 +128,7 @@ class _Copy:
         if self._entries < 0 or depth > DEEPEST:
             self.left_out.append(f"{shown}: too many entries" if depth <= DEEPEST else f"{shown}: nested too deep")
         elif stat.S_ISLNK(mode):
+            _make_way(target)
             os.symlink(os.readlink(name, dir_fd=parent), target)
         elif stat.S_ISDIR(mode):
             self._folder(parent, name, target, shown, depth)
@@ -133,7 +141,9 @@ class _Copy:
         try:
             with _open(name, _FOLDER, parent) as descriptor:
                 mode = os.fstat(descriptor).st_mode
-                target.mkdir(exist_ok=True)
+                if target.is_symlink() or not target.is_dir():
+                    _make_way(target)
+                    target.mkdir()
                 for inner in sorted(os.listdir(descriptor)):
                     if self._entries < 0:
                         self.left_out.append(f"{shown}: too many entries")
@@ -148,9 +158,12 @@ class _Copy:
         try:
             with _open(name, _READ, parent) as descriptor:
                 found = os.fstat(descriptor)
-                if not stat.S_ISREG(found.st_mode) or found.st_size > self._room:
+                if not stat.S_ISREG(found.st_mode):  # it was one a moment ago
+                    raise FileNotFoundError
+                if found.st_size > self._room:
                     self.left_out.append(f"{shown}: too large")
                     return
+                _make_way(target)
                 with _open(target, _CREATE) as written:
                     while part := os.read(descriptor, min(MIB, self._room + 1)):
                         self._room -= len(part)
@@ -161,6 +174,12 @@ class _Copy:
                     os.fchmod(written, stat.S_IMODE(found.st_mode) & 0o777)
         except OSError as error:
             self.left_out.append(f"{shown}: {error.strerror}")
+
+
+def _make_way(target: Path) -> None:
+    """Remove what an earlier copy left: a link there may lead anywhere."""
+    if target.is_symlink() or not target.is_dir():
+        target.unlink(missing_ok=True)
 
 
 def _put(source: Path, parent: int, name: str) -> None:
@@ -199,8 +218,12 @@ def _made(parent: int, name: str) -> Iterator[int]:
 
 
 def _clear(parent: int, name: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    try:
         os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError:
+        shutil.rmtree(name, dir_fd=parent)
 
 
 @contextmanager

@@ -53,6 +53,14 @@ class Cgroup:
             return cls(folder)
         return None
 
+    @property
+    def in_use(self) -> bool:
+        """True if a process is in it: the kernel may have refused."""
+        try:
+            return bool((self.folder / "cgroup.procs").read_text().strip())
+        except OSError:
+            return False
+
     async def remove(self) -> None:
         """Remove it. Its processes have ended; the kernel may take a moment to forget them."""
         for _ in range(50):

@@ -20,12 +20,15 @@ import resource
 import selectors
 import signal
 import socket
+import stat
 import sys
 import time
 from functools import partial
 from typing import Any
 
 PR_SET_DUMPABLE = 4
+KEYCTL = {"x86_64": 250, "aarch64": 219}
+KEYCTL_JOIN_SESSION_KEYRING = 1
 MIB = 1 << 20
 CHUNK = 1 << 16
 GUARD_SECONDS = 0.25
@@ -35,6 +38,8 @@ ENTRIES = 100_000
 """Files and folders in a writable place: each takes the kernel's memory, or the disk's, however small it is."""
 RESERVE = 1 << 30
 """Bytes of the disk that stay free."""
+NICE = 5
+"""Commands yield to the service that answers people."""
 KEPT_NPROC = (5, 14)
 """From this Linux on, RLIMIT_NPROC counts the processes of one user namespace, not all of the user's."""
 IN_MEMORY = ("/tmp", "/run", "/home/agent", "/dev/shm")
@@ -200,11 +205,12 @@ class Inside:
             for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
                 signal.signal(number, signal.SIG_DFL)
             os.umask(0o022)
+            os.nice(NICE)
             _limit(self._settings["limits"])
             os.chdir(folder)
             os.execvpe(words[0], words, environment)
-        except OSError as error:
-            os.write(2, f"{error.strerror}: {error.filename or words[0]}\n".encode())
+        except (OSError, ValueError) as error:  # a zero byte in a word is a ValueError
+            os.write(2, f"{error}\n".encode())
         finally:
             os._exit(127)
 
@@ -224,11 +230,11 @@ class Inside:
 
     def _drain(self, command: RunningCommand, stream: OutputStream) -> None:
         """Read a part of the output. After the command's end too: background programs keep its descriptor."""
-        if not stream.read():
+        ended = command.number not in self._running
+        if not stream.read() or (ended and stream.total > FLOOD):
             self._selector.unregister(stream.descriptor)
             os.close(stream.descriptor)
-        elif stream.total > FLOOD and not command.late and command.number in self._running:
-            stream.total -= FLOOD // 2  # say it once, and again if the rest of it writes as much
+        elif stream.total > FLOOD and not command.notes:
             command.notes.append(f"ended: more than {FLOOD // MIB} MB of output")
             _kill_session(command.pid)
 
@@ -299,7 +305,8 @@ class SumGuard:
         self._writable: list[str] = []
         self._kernel_counts_memory = False
         self._reserve = 0
-        self._seen = 0
+        self._first = 0
+        self._written = 0
 
     def configure(self, settings: dict[str, Any]) -> None:
         """Take the settings, and a first look at the disk."""
@@ -307,7 +314,7 @@ class SumGuard:
         self._writable = settings["writable"]
         self._kernel_counts_memory = settings["cgroup"]
         self._reserve = min(RESERVE, _free(self._writable[0]) // 2)
-        self._seen, _ = self._used()
+        self._first, _ = self._used()
 
     def exceeded(self) -> tuple[str, int]:
         """The limit that is exceeded, "" for none, and the process to kill: -1 for all but this one."""
@@ -316,24 +323,26 @@ class SumGuard:
             return f"more than {self._limits['processes']} processes", -1
         if not self._kernel_counts_memory:
             most = self._limits["memory_mb"] * MIB
-            if sum(map(_memory, pids)) > most:
+            kept = _segments()
+            if kept + sum(map(_memory, pids)) > most:
                 shares = {pid: _share(pid) for pid in pids}
-                if sum(shares.values()) > most:
+                if kept + sum(shares.values()) > most:
                     return f"more than {self._limits['memory_mb']} MB of memory", max(
                         shares, key=lambda pid: shares[pid]
                     )
-        return (self._files() if pids else ""), -1
+        return (self._files(pids) if pids else ""), -1
 
-    def _files(self) -> str:
+    def _files(self, pids: list[int]) -> str:
         for place in IN_MEMORY:
             found = os.statvfs(place)
             if found.f_files - found.f_ffree > ENTRIES:
                 return f"more than {ENTRIES} files in {place}"
         if _free(self._writable[0]) < self._reserve:
             return "the disk is full"
-        before = self._seen
-        self._seen, entries = self._used()
-        if self._seen > self._limits["workspace_mb"] * MIB and self._seen > before:
+        before = self._written
+        used, entries = self._used()
+        self._written = used + _deleted(pids) - self._first
+        if self._written > max(before, self._limits["workspace_mb"] * MIB):  # removing some is allowed
             return f"more than {self._limits['workspace_mb']} MB of files"
         return f"more than {ENTRIES} files" if entries > ENTRIES else ""
 
@@ -368,6 +377,30 @@ def _memory(pid: int) -> int:
 def _share(pid: int) -> int:
     """The same with its part of the pages that it shares, where it lets us read that."""
     return _kilobytes(f"/proc/{pid}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:", "SwapPss:")) << 10 or _memory(pid)
+
+
+def _segments() -> int:
+    """Bytes of the System V shared memory that no process uses: what is in use counts with the processes."""
+    try:
+        with open("/proc/sysvipc/shm") as file:
+            columns, *rows = map(str.split, file)
+    except (OSError, ValueError):
+        return 0
+    size, attached = columns.index("rss"), columns.index("nattch")
+    return sum(int(row[size]) for row in rows if row[attached] == "0")
+
+
+def _deleted(pids: list[int]) -> int:
+    """Bytes of files that have no name any more and are still open, on the disk or in memory."""
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    file = os.stat(f"/proc/{pid}/fd/{name}")
+                    if file.st_nlink == 0 and stat.S_ISREG(file.st_mode):
+                        found[file.st_dev, file.st_ino] = file.st_blocks * 512
+    return sum(found.values())
 
 
 def _kilobytes(path: str, names: tuple[str, ...]) -> int:
@@ -454,11 +487,17 @@ def main() -> None:
     if sys.argv[1] == "forward":
         forward(int(sys.argv[2]), sys.argv[3])
         return
-    control = socket.socket(fileno=int(sys.argv[1]))
+    number = int(sys.argv[1])
+    os.closerange(3, number)  # what bubblewrap was given
+    os.closerange(number + 1, 1 << 16)
+    control = socket.socket(fileno=number)
     control.set_inheritable(False)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")  # for all in here: when memory is short, this goes before the service
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    library = ctypes.CDLL(None)
+    if keyctl := KEYCTL.get(os.uname().machine):
+        library.syscall(keyctl, KEYCTL_JOIN_SESSION_KEYRING, None)  # an empty one, in place of the runner's
+    library.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     Inside(control).run()
 
 

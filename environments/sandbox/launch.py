@@ -8,6 +8,7 @@ of the new process alone, and becomes an unprivileged user before bubblewrap sta
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -23,6 +24,7 @@ from openclaw_rl.shared.errors import ConfigError
 
 GET_IT = "apt-get install bubblewrap, dnf install bubblewrap, or https://github.com/containers/bubblewrap"
 UNPRIVILEGED = 65534
+SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 POLICY_SOCKET = "/run/policy.sock"
 _INSIDE = "/etc/sandbox.py"
 IN_MEMORY = ("/tmp", "/run", "/home/agent", "/dev/shm")
@@ -69,7 +71,7 @@ def find_bubblewrap() -> str:
 
 def find_python() -> Interpreter:
     """The Python of /usr if there is one, else the runner's own without its packages."""
-    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
+    for path in SYSTEM_PYTHONS:
         if os.access(path, os.X_OK) and os.path.realpath(path).startswith("/usr/"):
             return Interpreter(path)
     base = Path(sys.base_prefix)
@@ -89,7 +91,7 @@ def search_path(python: Interpreter) -> str:
 class Launch:
     """The command that starts the sandbox, and what to do in the new process before it.
 
-    Raises `ConfigError` for a mount that is not there, or that the sandbox's user could not read.
+    `control`: the number of the descriptor for process 1.
     """
 
     def __init__(
@@ -97,8 +99,6 @@ class Launch:
     ) -> None:
         self.descriptors: list[int] = []
         mounts = [*python.mounts, *mounts]
-        for mount in mounts:
-            _check(mount)
         sources = [mount.source.resolve() for mount in mounts]
         self._staged: list[Path] = []
         if os.geteuid() == 0:
@@ -132,7 +132,8 @@ class Launch:
 
         def prepare() -> None:
             if cgroup is not None:
-                (cgroup / "cgroup.procs").write_text("0")
+                with contextlib.suppress(OSError):  # `Cgroup.in_use` says so
+                    (cgroup / "cgroup.procs").write_text("0")
             if stage is not None:
                 stage()
             ending()  # last: becoming another user would take it back
@@ -176,7 +177,8 @@ def give_descriptor(descriptor: int) -> None:
         os.fchown(descriptor, UNPRIVILEGED, UNPRIVILEGED)
 
 
-def _check(mount: Mount) -> None:
+def check_mount(mount: Mount) -> None:
+    """Raise `ConfigError` for a mount that is not there, or that the sandbox's user could not read."""
     if not mount.target.startswith("/") or ".." in mount.target.split("/"):
         raise ConfigError(f"{mount.target} is no absolute path in the sandbox")
     try:

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import socket
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import Any
@@ -27,6 +27,7 @@ from openclaw_rl.environments.sandbox.launch import (
     POLICY_SOCKET,
     Launch,
     Mount,
+    check_mount,
     find_bubblewrap,
     find_python,
     give,
@@ -37,15 +38,25 @@ from openclaw_rl.shared.errors import ConfigError
 
 POLICY_PORT = 30000
 START_SECONDS = 30.0
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 30.0
 """Seconds after a command's time in which the sandbox answers that it ended it."""
+END_SECONDS = 10.0
+_LONGEST_LINE = 64 << 20
+_VARIABLES = {
+    "HOME": "/home/agent",
+    "USER": "agent",
+    "SHELL": "/bin/bash",
+    "LANG": "C.UTF-8",
+    "TERM": "xterm-256color",
+    "TMPDIR": "/tmp",
+}
 _SETTLED = ("permission", "not permitted", "unknown option", "can't find", "no such file", "not found")
 """Words of bubblewrap about a machine on which another try fails too."""
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a sandbox: memory of all processes together and number of processes; megabytes of one file, and of all
-    files in writable folders; open files of a process; bytes kept of each output of a command.
+    """Limits of a sandbox: memory of all processes together, and their number; megabytes of one file, and of all that
+    is written to writable folders; open files of a process; bytes kept of each output of a command.
     """
 
     memory_mb: int = 512
@@ -71,13 +82,18 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
 class Sandbox:
     """A running sandbox. Its commands may run at the same time; `close` ends everything in it."""
 
-    def __init__(self, process: Process, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        cgroup: Cgroup | None,
+    ) -> None:
         self._process = process
+        self._cgroup = cgroup
         self._reader, self._writer = streams
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._listener: asyncio.Task[None] | None = None
-        self._cgroup: Cgroup | None = None
 
     @classmethod
     async def start(
@@ -97,54 +113,28 @@ class Sandbox:
         read; `EnvironmentFault` if this start failed.
         """
         bubblewrap, python, limits = find_bubblewrap(), find_python(), limits or SandboxLimits()
-        everything = [Mount(workspace, "/workspace", writable=True), *mounts]
-        writable = [mount for mount in everything if mount.writable]
-        if policy_socket is not None:
-            everything.append(Mount(policy_socket, POLICY_SOCKET, writable=True))
-        for mount in everything:
+        folders = [Mount(workspace, "/workspace", writable=True), *mounts]
+        sockets = [Mount(policy_socket, POLICY_SOCKET, writable=True)] if policy_socket else []
+        for mount in (*folders, *sockets):
+            check_mount(mount)
             if mount.writable:
                 await asyncio.to_thread(give, mount.source)
-        ours, theirs = socket.socketpair()
-        launch = Launch(bubblewrap, everything, python, theirs.fileno(), memory_mb=limits.memory_mb)
         cgroup = Cgroup.create(memory_mb=limits.memory_mb, processes=limits.processes)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *launch.command,
-                env={},
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=PIPE,
-                pass_fds=(theirs.fileno(), *launch.descriptors),
-                start_new_session=True,
-                preexec_fn=launch.prepare(cgroup.folder if cgroup else None),
+            process, control = await _launch(
+                lambda number: Launch(bubblewrap, [*folders, *sockets], python, number, memory_mb=limits.memory_mb),
+                cgroup,
             )
-        except BaseException as error:
-            ours.close()
-            if isinstance(error, SubprocessError):  # of the steps before bubblewrap
-                raise ConfigError(
-                    "root may not mount anything here (a container without CAP_SYS_ADMIN?), so there is no sandbox; "
-                    "let an ordinary user run this, or see docs/environments.md, The sandbox"
-                ) from error
+        except BaseException:
+            if cgroup is not None:
+                await cgroup.remove()
             raise
-        finally:
-            launch.close()
-            theirs.close()
-        sandbox = cls(process, await asyncio.open_unix_connection(sock=ours, limit=64 << 20))
-        sandbox._cgroup = cgroup
+        sandbox = cls(process, await asyncio.open_unix_connection(sock=control, limit=_LONGEST_LINE), cgroup)
         settings = {
             "limits": msgspec.to_builtins(limits),
-            "environment": {
-                "PATH": search_path(python),
-                "HOME": "/home/agent",
-                "USER": "agent",
-                "SHELL": "/bin/bash",
-                "LANG": "C.UTF-8",
-                "TERM": "xterm-256color",
-                "TMPDIR": "/tmp",
-                **(environment or {}),
-            },
-            "writable": [mount.target for mount in writable],
-            "cgroup": cgroup is not None,
+            "environment": {**_VARIABLES, "PATH": search_path(python), **(environment or {})},
+            "writable": [mount.target for mount in folders if mount.writable],
+            "cgroup": cgroup is not None and cgroup.in_use,
             "port": POLICY_PORT if policy_socket else 0,
             "socket": POLICY_SOCKET,
         }
@@ -169,11 +159,11 @@ class Sandbox:
 
         Raises `EnvironmentFault` if the sandbox has ended.
         """
-        words = ["bash", "-c", command] if isinstance(command, str) else list(command)
+        words = ["bash", "-c", command] if isinstance(command, str) else command
         number = next(self._numbers)
         order = {
             "id": number,
-            "words": words,
+            "words": [word.encode(errors="replace").decode() for word in words],  # models write halves of characters
             "seconds": seconds,
             "folder": folder,
             "stdin": base64.b64encode(stdin).decode(),
@@ -185,7 +175,8 @@ class Sandbox:
             async with asyncio.timeout(seconds + GRACE_SECONDS):
                 found = await future
         except asyncio.CancelledError:
-            self._send({"id": number, "cancel": True})
+            with contextlib.suppress(EnvironmentFault):
+                self._send({"id": number, "cancel": True})
             raise
         except TimeoutError as error:
             raise EnvironmentFault("the sandbox did not end a command in time") from error
@@ -202,7 +193,7 @@ class Sandbox:
         """End everything in it. Harmless when done twice."""
         self._writer.close()  # process 1 reads the end, and ends
         try:
-            await asyncio.wait_for(self._process.wait(), 2.0)
+            await asyncio.wait_for(self._process.wait(), END_SECONDS)
         except TimeoutError:
             kill_child(self._process)
             await self._process.wait()
@@ -227,8 +218,7 @@ class Sandbox:
 
     async def _failure(self) -> Exception:
         """The error of a start that failed, from bubblewrap's words."""
-        assert self._process.stderr is not None
-        text = (await self._process.stderr.read(4096)).decode(errors="replace").strip()
+        text = await self._last_words()
         if any(words in text.lower() for words in _SETTLED):
             return ConfigError(
                 f"bubblewrap does not work here: {text}. It must be version 0.8 or newer ({GET_IT}), and this machine "
@@ -246,12 +236,47 @@ class Sandbox:
                     future.set_result(found)
         except (OSError, ValueError, KeyError):
             self._writer.close()  # no words of ours: end it
+        text = await self._last_words()
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(EnvironmentFault("the sandbox has ended"))
+                future.set_exception(EnvironmentFault(f"the sandbox has ended {text}".strip()))
+
+    async def _last_words(self) -> str:
+        """The text that bubblewrap or process 1 left, "" for none."""
+        assert self._process.stderr is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                return (await self._process.stderr.read(4096)).decode(errors="replace").strip()
+        return ""
 
     def _send(self, order: dict[str, Any]) -> None:
         if self._writer.is_closing() or (self._listener is not None and self._listener.done()):
             raise EnvironmentFault("the sandbox has ended")
         with contextlib.suppress(OSError):
             self._writer.write(msgspec.json.encode(order) + b"\n")
+
+
+async def _launch(prepared: Callable[[int], Launch], cgroup: Cgroup | None) -> tuple[Process, socket.socket]:
+    """bubblewrap's process, and our end of the socket to process 1. `prepared` gets the number of the other end."""
+    ours, theirs = socket.socketpair()
+    with theirs, contextlib.ExitStack() as undo:
+        undo.callback(ours.close)
+        with contextlib.closing(prepared(theirs.fileno())) as launch:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *launch.command,
+                    env={},
+                    stdin=DEVNULL,
+                    stdout=DEVNULL,
+                    stderr=PIPE,
+                    pass_fds=(theirs.fileno(), *launch.descriptors),
+                    start_new_session=True,
+                    preexec_fn=launch.prepare(cgroup.folder if cgroup else None),
+                )
+            except SubprocessError as error:  # of the steps before bubblewrap
+                raise ConfigError(
+                    "root may not mount anything here (a container without CAP_SYS_ADMIN?), so there is no sandbox; "
+                    "let an ordinary user run this, or see docs/environments.md, The sandbox"
+                ) from error
+        undo.pop_all()
+    return process, ours

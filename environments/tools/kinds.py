@@ -1,8 +1,9 @@
-"""The kinds of environments with tools: `mcp:COMMAND`, `mcp:URL`, `mcp-shared:COMMAND` and `tools:FILE`."""
+"""The kinds of environments with tools: `mcp:COMMAND`, `mcp:URL`, `mcp-shared:COMMAND`, `tools:FILE`, `python`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from openclaw_rl.environments.attempt import Task
 from openclaw_rl.environments.kinds import KindOptions, Split, TaskSource
 from openclaw_rl.environments.tools.environment import ToolEnvironment, Toolset
 from openclaw_rl.environments.tools.functions import FunctionTools, load_functions
+from openclaw_rl.environments.tools.python_tool import PythonTool, WithPython
 from openclaw_rl.environments.tools.task_file import TaskFile
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.extras import install_command
@@ -34,6 +36,11 @@ class ToolKind:
         """A fresh environment for one attempt."""
         return ToolEnvironment(self._toolset())
 
+    def with_python(self, call_seconds: float) -> ToolKind:
+        """The same with the tool `python` next to the others."""
+        both = partial(WithPython, call_seconds=call_seconds)
+        return ToolKind(self._source, lambda: both(self._toolset()), self._server)
+
     async def close(self) -> None:
         """End the server that the attempts share."""
         if self._server is not None:
@@ -48,6 +55,18 @@ def mcp_kind(spec: str, options: KindOptions) -> ToolKind:
 def mcp_shared_kind(spec: str, options: KindOptions) -> ToolKind:
     """`mcp-shared:COMMAND`: one process for all attempts, for servers without state."""
     return served(_named(spec), TaskFile(_tasks_path(spec, options)), options, shared=True)
+
+
+def python_kind(spec: str, options: KindOptions) -> ToolKind:
+    """`python`, or `python+KIND` with another kind of this file, whose tools it offers too."""
+    PythonTool(call_seconds=options.call_timeout)  # without bubblewrap, say so now
+    _, plus, other = spec.partition("+")
+    if not plus:
+        return ToolKind(TaskFile(_tasks_path(spec, options)), lambda: PythonTool(call_seconds=options.call_timeout))
+    create = {"mcp": mcp_kind, "mcp-shared": mcp_shared_kind, "tools": functions_kind}.get(other.partition(":")[0])
+    if create is None:
+        raise ConfigError(f"{spec}: python+ goes with mcp:…, mcp-shared:… or tools:…")
+    return create(other, options).with_python(options.call_timeout)
 
 
 def functions_kind(spec: str, options: KindOptions) -> ToolKind:

@@ -19,7 +19,7 @@ MAX_ATTEMPTS = 5
 """Attempts at a request whose answer breaks off before its first token."""
 
 
-class CommandResult(msgspec.Struct):
+class EngineCommandResult(msgspec.Struct):
     """SGLang's answer to a change of weights or adapters; for adapters the reason is in `error_message`."""
 
     success: bool = True
@@ -89,7 +89,7 @@ class EngineEndpoint:
     async def command(self, path: str, fields: Mapping[str, Any], seconds: float = INFO_SECONDS) -> None:
         """Have something done. Raises `EngineError` with the engine's reason unless it reports success."""
         status, raw = await self.post(path, msgspec.json.encode(fields), seconds)
-        result = decode_or_none(raw, CommandResult) or CommandResult()
+        result = decode_or_none(raw, EngineCommandResult) or EngineCommandResult()
         if status != 200 or not result.success:
             reason = result.message or result.error_message or error_message(raw)
             raise EngineError(f"the engine at {self.url} refused {path}: {reason}", status=status)

@@ -16,13 +16,25 @@ from openclaw_rl.shared.records import now
 SOURCE = "environment"
 """The source of a session that began with an attempt."""
 
-_ATTEMPT = """
+
+def is_step(turn: str) -> str:
+    """The condition in SQL that the row `turn` of the table `turns`, in an attempt, is a step of it: a complete main
+    turn, and no answer that the agent lost (it asked the same again later, and continued the other one).
+    """
+    return f"""({turn}.kind = 'main' AND {turn}.status = 'complete' AND NOT (EXISTS (
+  SELECT 1 FROM turns AS again WHERE again.session = {turn}.session AND again.kind = 'main'
+  AND again.episode = {turn}.episode AND again.arrived >= {turn}.finished AND again.status = 'complete'
+  AND again.request_key = {turn}.request_key AND again.request_key != x'')
+  AND NOT EXISTS (SELECT 1 FROM turns AS child WHERE child.parent_turn_id = {turn}.turn_id)))"""
+
+
+_ATTEMPT = f"""
 SELECT session_id, turns.episode, task, task_group, attempts,
-  (SELECT count(*) FROM turns AS earlier WHERE earlier.session = turns.session AND earlier.kind = 'main'
-   AND earlier.episode = turns.episode AND earlier.status = 'complete'
+  (SELECT count(*) FROM turns AS earlier WHERE earlier.session = turns.session
+   AND earlier.episode = turns.episode AND {is_step("earlier")}
    AND (earlier.arrived, earlier.id) < (turns.arrived, turns.id))
 FROM turns JOIN episodes USING (session, episode) JOIN sessions ON sessions.id = session
-WHERE turn_id = ? AND kind = 'main' AND status = 'complete' AND environment
+WHERE turn_id = ? AND environment AND {is_step("turns")}
 """
 
 _OPEN = """
@@ -86,6 +98,6 @@ def group_members(connection: Connection, group: str) -> Sequence[tuple[str, int
 
 
 def attempt_of(connection: Connection, turn_id: str) -> Attempted | None:
-    """The attempt that a complete main turn is a step of; `None` for any other turn, and outside of attempts."""
+    """The attempt that a turn is a step of; `None` for any other turn, and outside of attempts."""
     row = connection.execute(_ATTEMPT, (turn_id,)).fetchone()
     return None if row is None else Attempted(*row)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from itertools import groupby
 
 from openclaw_rl.shared.errors import DamagedRecord
+from openclaw_rl.shared.journal.attempts import is_step
 from openclaw_rl.shared.journal.encoding import unpack_record
 from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.journal.views import GroupAttempt, GroupStep, WaitingGroup
@@ -31,13 +32,13 @@ SELECT name, ready, max(attempts), sum({_HAS_OUTCOME}), sum(ended IS NULL AND NO
 FROM waiting CROSS JOIN episodes ON task_group = name AND task_group != '' GROUP BY name ORDER BY newest
 """
 
-_STEPS = """
+_STEPS = f"""
 SELECT session_id, episodes.episode, turn_id,
   (SELECT body FROM judgements WHERE turn = turns.id ORDER BY id DESC LIMIT 1),
   (SELECT body FROM outcomes WHERE outcomes.session = episodes.session AND outcomes.episode = episodes.episode
    ORDER BY outcomes.id DESC LIMIT 1)
 FROM episodes JOIN sessions ON sessions.id = episodes.session LEFT JOIN turns
-  ON turns.session = episodes.session AND turns.episode = episodes.episode AND kind = 'main' AND status = 'complete'
+  ON turns.session = episodes.session AND turns.episode = episodes.episode AND {is_step("turns")}
 WHERE task_group = ? AND task_group != ''
 ORDER BY started, episodes.session, episodes.episode, arrived, turns.id
 """

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from openclaw_rl.shared.errors import DamagedRecord, MissingRecord
+from openclaw_rl.shared.journal.attempts import is_step
 from openclaw_rl.shared.journal.deaths import end_work
 from openclaw_rl.shared.journal.encoding import address, decode, encode, pack_record, unpack, unpack_record
 from openclaw_rl.shared.journal.sessions import (
@@ -154,7 +155,7 @@ def add_feedback(connection: Connection, feedback: Feedback, *, late: bool = Fal
 
 def add_outcome(connection: Connection, outcome: Outcome) -> bool:
     """Store an episode's outcome with all that it brings: its next state becomes that of the last main turn, unless
-    that has one; turns wait for a judge (again); and with `done` the episode ends. Of an attempt all turns wait, of
+    that has one; turns wait for a judge (again); and with `done` the episode ends. Of an attempt all steps wait, of
     another episode those that a tool or an environment answered, which it outranks, and, where there is a reward, those
     not judged yet. Without an `episode` it is about the latest of those that it can be about.
 
@@ -195,9 +196,10 @@ def _take_outcome(connection: Connection, session: int, outcome: Outcome, *, att
         text = outcome.next_state
         settle(connection, NextState(turn_id=last.turn_id, role="environment", text=text, source="outcome"))
     turns = connection.column(
-        "SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = ?2 AND (?3 "
-        "OR EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user') "
-        "OR (?4 AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)))",
+        f"SELECT id FROM turns WHERE session = ?1 AND kind = 'main' AND episode = ?2 AND CASE WHEN ?3 "
+        f"THEN {is_step('turns')} OR EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id) "
+        "ELSE EXISTS (SELECT 1 FROM next_states WHERE turn = turns.id AND role != 'user') "
+        "OR (?4 AND NOT EXISTS (SELECT 1 FROM judgements WHERE turn = turns.id)) END",
         *(session, outcome.episode, attempt, outcome.reward is not None),
     )
     for turn in turns:

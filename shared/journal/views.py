@@ -67,7 +67,7 @@ class OpenAttempt(msgspec.Struct, frozen=True):
 class Attempted(msgspec.Struct, frozen=True):
     """A turn's place in an attempt of an environment. `group` as it is stored, unique among all owners, "" for an
     attempt alone; `attempts` is the wanted number of its members, 0 if that is unknown. `step_index` counts the
-    complete main turns of the episode that arrived before.
+    steps (`attempts.is_step`) of the episode that arrived before.
     """
 
     session_id: str
@@ -79,8 +79,8 @@ class Attempted(msgspec.Struct, frozen=True):
 
 
 class GroupStep(msgspec.Struct, frozen=True):
-    """A complete main turn of an attempt and its reward: the outcome with the votes of its judge; `None` without a
-    verdict, and where a person's feedback stands in its place.
+    """A step of an attempt and its reward: the outcome with the votes of its judge; `None` without a verdict, and where
+    a person's feedback stands in its place.
     """
 
     turn_id: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,7 @@ def test_senseless_arguments_are_refused_with_exit_code_2(
     assert code == 2
     assert expected in message
     assert len(message.splitlines()) == 1
+    assert not logging.getLogger("stamina").isEnabledFor(logging.WARNING), "no line for every request tried again"
 
 
 def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

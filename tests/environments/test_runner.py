@@ -211,7 +211,8 @@ async def test_a_run_that_was_stopped_continues_where_it_was(tmp_path: Path) -> 
     assert [line.reward for line in results] == [1.0] * 4
     assert service.rewards == {1.0: 4, None: 1}
     assert max(Counter(outcome["session_id"] for outcome in service.outcomes).values()) == 1
-    assert [outcome["session_id"] for outcome in service.outcomes if outcome["reward"] is None] == ["run-a.run.1.two.0"]
+    (cut_off,) = (outcome for outcome in service.outcomes if outcome["reward"] is None)
+    assert cut_off["session_id"] == "run-a.run.1.two.0" and "the runner ended before it" in cut_off["detail"]
 
 
 async def test_an_outcome_that_was_not_acknowledged_is_posted_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.real.attempts import Handed, Scripted, make_group
 from tests.real.conversations import Captured
 from tests.rigs.mini_swe_agent import run_mini
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 DIALECTS = pytest.mark.parametrize(
     ("dialect", "model", "kind"),

@@ -16,7 +16,7 @@ from tests.real.attempts import Handed, Scripted, make_group
 from tests.real.conversations import Captured
 from tests.rigs.terminus import run_terminus
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(720)]
 
 
 def _typing(analysis: str, *keystrokes: str, done: bool = False) -> str:

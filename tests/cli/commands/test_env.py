@@ -75,6 +75,17 @@ def test_a_model_of_your_own_keeps_the_methods_learning_rate(monkeypatch: pytest
     assert "learning_rate" not in found and found["max_version_lag"] == 2
 
 
+def test_a_policy_that_has_seen_how_to_act_takes_the_tiny_ones_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "ACTING", tmp_path)
+    found = own_settings(EnvOptions(action="train", environment="sums"))
+    assert (found["model"], found["learning_rate"]) == (str(tmp_path), 0.004)
+    assert own_settings(EnvOptions(action="run", environment="sums"))["model"] == str(tmp_path)
+    monkeypatch.setenv("OPENCLAW_RL_MODEL", "tiny")
+    assert "model" not in own_settings(EnvOptions(action="train", environment="sums"))
+
+
 def test_the_guides_names_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[EnvOptions] = []
     monkeypatch.setattr(command, "check", lambda options: seen.append(options) or exit(3))

@@ -60,6 +60,31 @@ def test_the_steps_of_an_attempt_are_its_complete_main_turns_by_arrival(journal:
     assert [journal.attempt_of(turn.turn_id) for turn in others] == [None, None]
 
 
+def test_an_answer_that_the_agent_lost_and_asked_for_again_is_no_step(journal: Journal) -> None:
+    """The proxy ended after the first answer was recorded and before the agent had it."""
+    assert journal.begin_attempt("attempt", "policy", task="sums/17", group="run/17", attempts=1) is not None
+    lost, had = (step(journal, arrived, request_key=b"asked") for arrived in (1.0, 3.0))
+    last = step(journal, 5.0, parent_turn_id=had.turn_id)
+    journal.add_outcome(Outcome(session_id="attempt", reward=1.0, next_state="right", done=True))
+    assert waiting(journal) == [had.turn_id, last.turn_id]
+    assert journal.attempt_of(lost.turn_id) is None
+    places = [journal.attempt_of(turn.turn_id) for turn in (had, last)]
+    assert [place and place.step_index for place in places] == [0, 1]
+    (attempt,) = journal.group_attempts("run/17")
+    assert [one.turn_id for one in attempt.steps] == [had.turn_id, last.turn_id]
+    assert journal.contradictions() == []
+
+
+def test_answers_to_one_request_are_steps_where_the_agent_continued_them_or_asked_at_the_same_time(
+    journal: Journal,
+) -> None:
+    assert journal.begin_attempt("attempt", "policy") is not None
+    tried, again = (step(journal, arrived, request_key=b"asked") for arrived in (1.0, 3.0))
+    both = [step(journal, arrived, request_key=b"later", parent_turn_id=tried.turn_id) for arrived in (5.0, 5.5)]
+    places = [journal.attempt_of(turn.turn_id) for turn in (tried, again, *both)]
+    assert [place and place.step_index for place in places] == [0, 1, 2, 3]
+
+
 def test_a_conversation_is_no_attempt(journal: Journal) -> None:
     assert journal.attempt_of(step(journal, 1.0, "talk").turn_id) is None
     assert journal.attempt_of("turn_unknown") is None

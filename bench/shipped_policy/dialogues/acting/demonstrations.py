@@ -28,7 +28,6 @@ OTHER_COMMANDS = {
     "sort": ("cat",),
     "echo": ("cat",),
     "mkdir": ("touch",),
-    "cat": ("rm",),
     "grep -c": ("grep", "grep -l"),
     "grep -l": ("grep", "grep -c"),
     "grep": ("grep -c", "grep -l"),
