@@ -11,7 +11,7 @@ import msgspec
 
 from openclaw_rl.shared.errors import JournalError, Overloaded
 from openclaw_rl.shared.journal import AsyncJournal
-from openclaw_rl.shared.journal.events import Event
+from openclaw_rl.shared.journal.events import JournalEvent
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class EventFeed:
     def __init__(self, journal: AsyncJournal, seconds: float = FOLLOW_SECONDS) -> None:
         self._journal = journal
         self._seconds = seconds
-        self._listeners: set[asyncio.Queue[Event | None]] = set()
+        self._listeners: set[asyncio.Queue[JournalEvent | None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     def check_room(self) -> None:
@@ -45,7 +45,7 @@ class EventFeed:
         """The events after a number (`None`: from now on) that this owner may see, as bytes of a stream, with a comment
         every now and then. Raises `JournalError`.
         """
-        queue: asyncio.Queue[Event | None] = asyncio.Queue(QUEUED)
+        queue: asyncio.Queue[JournalEvent | None] = asyncio.Queue(QUEUED)
         self._listeners.add(queue)
         try:
             newest = await self._journal.last_event()
@@ -98,14 +98,14 @@ class EventFeed:
             if len(found) < READ_AT_ONCE:
                 await asyncio.sleep(self._seconds)
 
-    def _let_go(self, queue: asyncio.Queue[Event | None]) -> None:
+    def _let_go(self, queue: asyncio.Queue[JournalEvent | None]) -> None:
         self._listeners.discard(queue)
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(None)
 
 
-def _encoded(event: Event) -> bytes:
+def _encoded(event: JournalEvent) -> bytes:
     """An event of a stream."""
     shown = {"turn_id": event.turn_id, "session_id": event.session_id, "version": event.version}
     shown |= {"state": event.state or None, "name": event.name or None}

@@ -13,7 +13,7 @@ WHERE events.id > ? ORDER BY events.id LIMIT ?
 """
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class JournalEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change. `kind`: turn, settled, judged, feedback, ready, step, version or control; `owner` is "" where it
     belongs to no session.
     """
@@ -32,9 +32,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
         return owner is None or not self.owner or self.owner == owner
 
 
-def events_after(connection: Connection, number: int, limit: int) -> list[Event]:
+def events_after(connection: Connection, number: int, limit: int) -> list[JournalEvent]:
     """The events after this one, oldest first. Of forgotten turns there are none any more."""
-    return [Event(*row) for row in connection.execute(_AFTER, (number, limit))]
+    return [JournalEvent(*row) for row in connection.execute(_AFTER, (number, limit))]
 
 
 def last_event(connection: Connection) -> int:
