@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import date
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from openclaw_rl.proxy.http.json import json_response, read_fields
 from openclaw_rl.proxy.routes.caller import owner_seen, path_turn, seen_session, service_of
 from openclaw_rl.proxy.routes.story import story
-from openclaw_rl.shared.errors import NotFound
+from openclaw_rl.shared.errors import BadRequest, NotFound
 from openclaw_rl.shared.journal.conversations import SessionFilter
 from openclaw_rl.shared.records import Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
@@ -28,7 +29,7 @@ class _SessionQuery(msgspec.Struct):
     query: Annotated[str, Meta(max_length=200)] = ""
     state: Literal["", "open", "ended"] = ""
     source: Annotated[str, Meta(max_length=64)] = ""
-    day: Annotated[str, Meta(pattern=r"\A(\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d))?\Z|\A\d{4}-\d\d-3[01]\Z")] = ""
+    day: str = ""
     review: bool = False
 
 
@@ -44,9 +45,19 @@ class _TurnQuery(msgspec.Struct):
 async def sessions(request: Request) -> Response:
     """The caller's sessions, the last seen first, in pages."""
     query = read_fields(request.query_params, _SessionQuery, strict=False)
+    if query.day:
+        _check_day(query.day)
     wanted = SessionFilter(query.query, query.state, query.source, query.day, query.review, owner_seen(request))
     page = await service_of(request).journal.session_page(wanted, query.limit, query.offset, query.after)
     return json_response(page)
+
+
+def _check_day(day: str) -> None:
+    """Raise `BadRequest` for anything but a day such as 2026-01-31."""
+    try:
+        date.fromisoformat(day)
+    except ValueError as error:
+        raise BadRequest(f"day is {day[:60]!r}: write it as 2026-01-31.", param="day") from error
 
 
 async def transcript(request: Request) -> Response:
@@ -73,7 +84,8 @@ async def turn(request: Request) -> Response:
     explained = await service_of(request).journal.explain(turn_id, tokens=query.tokens)
     if explained is None:
         raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found")
-    return json_response({**explained, "story": list(story(explained))})
+    sentences = await asyncio.to_thread(lambda: list(story(explained)))  # texts may be long
+    return json_response({**explained, "story": sentences})
 
 
 async def tokens(request: Request) -> Response:

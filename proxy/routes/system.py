@@ -46,7 +46,7 @@ async def settings(request: Request) -> Response:
     flows = None if supervisor is None else supervisor.status.get("leaves_machine")
     return json_response(
         {
-            "settings": list(described_settings(service.settings)),
+            "settings": await asyncio.to_thread(lambda: list(described_settings(service.settings))),
             "checks": await _checks(service),
             "leaves_machine": [_UNKNOWN_FLOWS] if flows is None else flows,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 import msgspec
@@ -120,7 +120,7 @@ def _where(wanted: SessionFilter) -> tuple[str, list[object]]:
     if wanted.state:
         conditions.append(_OPEN if wanted.state == "open" else f"NOT {_OPEN}")
     if wanted.day:
-        begins = datetime.fromisoformat(wanted.day).replace(tzinfo=UTC).timestamp()
+        begins = datetime.combine(date.fromisoformat(wanted.day), time(), UTC).timestamp()
         conditions, values = [*conditions, "last_seen >= ? AND created < ?"], [*values, begins, begins + 86400]
     if wanted.review:
         conditions.append(f"sessions.id IN (SELECT session {_NEEDS_REVIEW})")

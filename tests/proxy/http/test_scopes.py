@@ -193,6 +193,9 @@ def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None
         assert listed == [{"mine@@alice"}, {"mine@@bob"}]
         assert set(sessions) <= {row["session_id"] for row in ops.get("/rl/sessions").json()["items"]}
 
+        assert ops.get("/rl/sessions?day=2026-02-30").status_code == 400
+        for path in ("/rl/settings", "/rl/logs", "/rl/data", "/rl/evals"):
+            assert (bob.get(path).status_code, ops.get(path).status_code) == (403, 200), path
         for path in ("/rl/wishes", "/rl/verdicts?by=day"):
             assert bob.get(path).json()["items"] == [], path
         assert bob.post(f"/rl/turns/{turn}/exclude").status_code == 403
