@@ -106,6 +106,16 @@ KINDS: dict[str, KindEntry] = {
         "tools that a file describes (tools_config.json); tasks from --tasks",
         "openclaw_rl.environments.tools.kinds:functions_kind",
     ),
+    "terminal": KindEntry(
+        "terminal or terminal:hand-written",
+        "small tasks for a shell, drawn without end, or ten written by hand",
+        "openclaw_rl.environments.tasks.kinds:harbor_tasks",
+    ),
+    "swe": KindEntry(
+        "swe or swe:repositories",
+        "modules of one file with a fault, drawn without end, or small repositories with one each",
+        "openclaw_rl.environments.tasks.kinds:harbor_tasks",
+    ),
     "harbor": KindEntry(
         "harbor:FOLDER",
         "a task, or a folder of tasks, in Harbor's layout or Terminal-Bench's; any agent, in a sandbox",
@@ -116,7 +126,7 @@ OWN = KindEntry("./FILE.py or MODULE:FUNCTION", f"an environment of your own ({P
 
 NAMES = {"toolcall": "tools", "tool-call": "tools"}
 """Other names of kinds, from guides of other systems."""
-NOT_YET = ("terminal", "gui", "swe")
+NOT_YET = ("gui",)
 _VALUE = re.compile(r"""\w=["']?([^\s&"']{8,})""")
 """A value in a command or an address, long enough for a key."""
 

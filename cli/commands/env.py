@@ -1,4 +1,4 @@
-"""`openclaw-rl env list|setup|run|train`: let the policy work on tasks with a verdict, measure it, train it on them."""
+"""`openclaw-rl env list|setup|tasks|run|train`: let the policy work on tasks with a verdict, and train it on them."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from openclaw_rl.environments.harbor.installation import harbor_environment
 from openclaw_rl.environments.harbor.protocol import BUBBLEWRAP
 from openclaw_rl.environments.pass_rate import PassRate, pass_rate
 from openclaw_rl.environments.runner import AttemptRunner, RunPlan
+from openclaw_rl.environments.tasks.write import write_tasks
 from openclaw_rl.environments.throttle import Throttle
 from openclaw_rl.evaluation.service import RunningService, default_policy, own_service
 from openclaw_rl.shared.chat_client import ChatClient
@@ -57,12 +58,15 @@ ACTING = Path(kinds.__file__).with_name("acting_policy")
 class EnvOptions:
     """The command line."""
 
-    action: Annotated[Literal["list", "setup", "run", "train"], typer.Argument(help="What to do")] = "list"
+    action: Annotated[Literal["list", "setup", "tasks", "run", "train"], typer.Argument(help="What to do")] = "list"
     environment: Annotated[
         str,
         typer.Argument(
             metavar="[ENV]", envvar="ENV_TYPE", help="Environment: a line of `openclaw-rl env list`; setup: harbor"
         ),
+    ] = ""
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH]", help="tasks: folder to write to; with swe also a file of rows to read")
     ] = ""
     tasks: Annotated[str, typer.Option(help="File or folder of tasks; default: the environment's own")] = ""
     tools_config: Annotated[str, typer.Option(envvar="TOOLS_CONFIG", help="File that describes tools")] = ""
@@ -153,6 +157,9 @@ def env(options: EnvOptions) -> None:
         return
     if options.action == "setup":
         _setup(options)
+        return
+    if options.action == "tasks":
+        _write_tasks(options)
         return
     check(options)
     folder = folder_of(options)
@@ -435,6 +442,27 @@ def _setup(options: EnvOptions) -> None:
         print_json({"harbor": str(made.folder)})
     else:
         console(soft_wrap=True).print(f"Harbor is in {made.folder}")
+
+
+def _write_tasks(options: EnvOptions) -> None:
+    """Write tasks as folders. Raises `ConfigError` at the end if some could not be written."""
+    if not options.environment or not options.path:
+        raise ConfigError("env tasks needs a set of tasks and a path: openclaw-rl env tasks swe ROWS.jsonl")
+    written = write_tasks(
+        options.environment,
+        Path(options.path),
+        options.out,
+        split=options.split,
+        seed=options.seed,
+        count=options.attempts,
+    )
+    if options.as_json:
+        print_json({"folder": str(written.folder), "tasks": written.names, "errors": written.errors})
+    else:
+        console(soft_wrap=True).print(f"{len(written.names)} tasks are in {written.folder}")
+    if written.errors:
+        total = len(written.errors) + len(written.names)
+        raise ConfigError("\n".join([f"{len(written.errors)} of {total} rows were not written:", *written.errors]))
 
 
 def _list(as_json: bool) -> None:

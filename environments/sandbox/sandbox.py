@@ -50,7 +50,7 @@ _VARIABLES = {
     "TERM": "xterm-256color",
     "TMPDIR": "/tmp",
 }
-_SETTLED = ("permission", "not permitted", "unknown option", "can't find", "no such file", "not found")
+_SETTLED = ("permission", "not permitted", "unknown option", "can't find", "no such file", "not found", "namespaces")
 """Words of bubblewrap about a machine on which another try fails too."""
 
 

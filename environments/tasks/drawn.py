@@ -71,6 +71,7 @@ def one_file_folder(drawn: ComputerTask) -> TaskFolder:
         patch=edit_patch(path, drawn.files[path], drawn.wanted[path]),
         test_patch=new_file_patch(f"test_{path}", hidden_test(drawn.tests)),
         seconds=SECONDS,
+        test_seconds=20.0,
     )
     return task.folder(partial(make_repository, files=drawn.files), metadata={"family": drawn.family})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -33,11 +34,12 @@ class TaskFolder(msgspec.Struct, frozen=True, kw_only=True):
     next to it, by path. `helpers`: names of files of `verifier/` that it imports. `solution`: the script of the
     reference solution, run in the workspace; `solution_files` by path, next to it. `artifacts`: paths whose state the
     verifier gets. `collect`: command that runs where the agent worked, after it, and leaves files in `/logs/artifacts`.
-    `dockerfile`: the lines after FROM. `network` false: the task refuses environments that have one.
+    `dockerfile`: the lines after FROM. `network` false: the task refuses environments that have one. `seconds` of the
+    agent, `check_seconds` of the verifier.
     """
 
     instruction: str
-    workspace: Mapping[str, str] | Callable[[Path], None]
+    workspace: Mapping[str, str] | Callable[[Path], object]
     check: str
     solution: str
     tests: Mapping[str, str | bytes] = {}
@@ -50,11 +52,19 @@ class TaskFolder(msgspec.Struct, frozen=True, kw_only=True):
     workdir: str = WORKSPACE
     network: bool = True
     seconds: float = 600.0
+    check_seconds: float = 120.0
     metadata: Mapping[str, Any] = {}
 
     def write(self, folder: Path) -> None:
-        """Write the task. Raises `FileExistsError` if the folder exists."""
+        """Write the task. Raises `FileExistsError` if the folder exists; nothing is left of a task that fails."""
         folder.mkdir(parents=True)
+        try:
+            self._fill(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def _fill(self, folder: Path) -> None:
         environment, tests, solution = (folder / name for name in ("environment", "tests", "solution"))
         write_files(
             folder,
@@ -78,10 +88,12 @@ class TaskFolder(msgspec.Struct, frozen=True, kw_only=True):
 
     def _settings(self) -> str:
         """The text of task.toml; JSON's strings, numbers and lists are TOML's too."""
-        environment: dict[str, Any] = {"workdir": self.workdir, "memory_mb": 512}
+        environment: dict[str, Any] = {"workdir": self.workdir}
+        if self.image == IMAGE:
+            environment["memory_mb"] = 512
         if not self.network:
             environment["network_mode"] = "no-network"
-        verifier = {"environment_mode": "separate", "timeout_sec": max(120.0, self.seconds)}
+        verifier = {"environment_mode": "separate", "timeout_sec": self.check_seconds}
         sections: dict[str, Mapping[str, Any]] = {
             "": {"schema_version": "1.4", "artifacts": list(self.artifacts)},
             "[metadata]": self.metadata,

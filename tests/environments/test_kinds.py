@@ -45,7 +45,8 @@ def test_a_file_without_a_factory_says_so(tmp_path: Path) -> None:
     ("spec", "said"),
     [
         ("sum", r"there is no environment 'sum'; choose one of .*\./FILE\.py"),
-        ("terminal", "this version has no environment 'terminal'; a harness of your own can bring it"),
+        ("gui", "this version has no environment 'gui'; a harness of your own can bring it"),
+        ("terminal:x", "there are no tasks 'terminal:x'; choose one of terminal, swe, terminal:hand-written, "),
     ],
 )
 def test_an_unknown_kind_is_refused(spec: str, said: str) -> None:

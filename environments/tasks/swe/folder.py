@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from openclaw_rl.environments.tasks.swe.history import BASE, FORGET
 TESTBED = "/testbed"
 """The folder of the repository in images of SWE-bench and SWE-Gym."""
 TESTBED_PYTHON = "/opt/miniconda3/envs/testbed/bin/python"
-HELPERS = ("contained.py", "run_tests.py")
+HELPERS = ("applied.py", "contained.py", "run_tests.py")
 PATCHED = re.compile(r"^(?:---|\+\+\+) [ab]/(.+?)\t?$", re.MULTILINE)
 _CHECK = (VERIFIER / "repository.py").read_text(encoding="utf-8")
 _SOLVE = '#!/bin/sh\nexec git -c safe.directory="*" apply "$(dirname "$0")/gold.patch"\n'
@@ -24,7 +25,8 @@ _SOLVE = '#!/bin/sh\nexec git -c safe.directory="*" apply "$(dirname "$0")/gold.
 
 class SweTask(msgspec.Struct, frozen=True, kw_only=True):
     """A fault in a repository. `patch` mends it, `test_patch` brings the hidden tests; `fail_to_pass` and
-    `pass_to_pass` are the ids of tests that pass with the reference patch, and fail or pass without it.
+    `pass_to_pass` are the ids of tests that pass with the reference patch, and fail or pass without it. `seconds` of
+    the agent, `test_seconds` of all tests.
     """
 
     problem: str
@@ -33,6 +35,7 @@ class SweTask(msgspec.Struct, frozen=True, kw_only=True):
     patch: str
     test_patch: str = ""
     seconds: float = 600.0
+    test_seconds: float = 60.0
 
     def folder(
         self, fill: Callable[[Path], None] | None, *, image: str = "", base: str = BASE, metadata: Mapping[str, Any]
@@ -57,6 +60,7 @@ class SweTask(msgspec.Struct, frozen=True, kw_only=True):
             collect=collect_command(repository),
             network=False,
             seconds=self.seconds,
+            check_seconds=self.test_seconds + 120.0,
             metadata=metadata,
             **where,
         )
@@ -68,7 +72,7 @@ class SweTask(msgspec.Struct, frozen=True, kw_only=True):
             "PASS_TO_PASS": list(self.pass_to_pass),
             "gold_paths": patched_paths(self.patch),
             "pythons": [TESTBED_PYTHON] if repository == TESTBED else [],
-            "seconds": self.seconds,
+            "seconds": self.test_seconds,
         }
         return json.dumps(spec, indent=1)
 
@@ -95,7 +99,5 @@ def new_file_patch(path: str, content: str) -> str:
 
 def edit_patch(path: str, before: str, after: str) -> str:
     """A patch of git that changes the text of a file."""
-    from difflib import unified_diff
-
     lines = unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
     return f"diff --git a/{path} b/{path}\n{''.join(lines)}"

@@ -39,9 +39,9 @@ _GIT = ("git", "-c", "safe.directory=*", "-c", "core.logAllRefUpdates=false", "-
 def make_repository(folder: Path, files: Mapping[str, str]) -> None:
     """Fill a folder with a repository of one commit, with the tag `base`; the same files give the same commit."""
     write_files(folder, files)
-    _git(folder, "init", "-q", "--template=", "-b", "main")
-    _git(folder, "add", "-A")
-    _git(folder, "commit", "-q", "-m", "Begin")
+    run_git(folder, "init", "-q", "--template=", "-b", "main")
+    run_git(folder, "add", "-A")
+    run_git(folder, "commit", "-q", "-m", "Begin")
     _tag_base(folder)
 
 
@@ -49,14 +49,24 @@ def copy_without_future(source: str, commit: str, folder: Path) -> None:
     """Fill a folder with a checkout of `commit` and its history: later commits, refs and reflogs of `source`, a local
     repository, are not copied. Raises `ConfigError` for a repository or a commit that is none.
     """
-    _git(folder, "init", "-q", "--template=", "-b", "main")
+    run_git(folder, "init", "-q", "--template=", "-b", "main")
     try:
-        full = _git(Path(source), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}").strip()
+        full = run_git(Path(source), "rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}").strip()
     except (OSError, ConfigError):
         raise ConfigError(f"{source} has no commit {commit}") from None
-    _git(folder, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(Path(source).absolute()), full)
-    _git(folder, "reset", "-q", "--hard", full)
+    run_git(folder, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(Path(source).absolute()), full)
+    run_git(folder, "reset", "-q", "--hard", full)
     _tag_base(folder)
+
+
+def applies(folder: Path, patch: str) -> bool:
+    """True if a patch applies to a checkout."""
+    return (
+        subprocess.run(
+            [*_GIT, "apply", "--check", "-"], cwd=folder, input=patch, capture_output=True, text=True, timeout=600
+        ).returncode
+        == 0
+    )
 
 
 def _tag_base(folder: Path) -> None:
@@ -65,7 +75,7 @@ def _tag_base(folder: Path) -> None:
     tag.write_bytes((folder / ".git/refs/heads/main").read_bytes())
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def run_git(folder: Path, *arguments: str) -> str:
     """The output of git, which reads no configuration but the repository's. Raises `ConfigError` if it fails."""
     own = {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.devnull, "LC_ALL": "C.UTF-8"}
     isolated = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}

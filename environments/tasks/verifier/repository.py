@@ -16,40 +16,16 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-import contained  # type: ignore[import-not-found]  # next to it in a task
+import applied  # type: ignore[import-not-found]  # next to this file in a task
+import contained  # type: ignore[import-not-found]
 
-NEVER = {"conftest.py", "sitecustomize.py", "usercustomize.py"}
-"""Names that are never applied: Python or pytest run them by themselves."""
-NEVER_SUFFIXES = {".pth", ".pyc", ".pyo", ".so"}
-CONFIGURATION = {"setup.py", "setup.cfg", "pyproject.toml", "pytest.ini", "tox.ini", "noxfile.py", "Makefile"}
-TEST_FOLDERS = {"test", "tests", "testing"}
-TEST_NAMES = re.compile(r"test_.*|.*_tests?\.py|tests?\.py")
-ODD = re.compile(r"""[*?\[\]\\"\n]""")
-"""Characters that git reads as a pattern."""
 SPECIAL_MODES = re.compile(r" mode (?:change \d+ => )?1[26]0000 ")
 """Links and submodules in git's summary of a patch."""
 SHOWN = 1500
 GIT = ("git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
-
-
-def is_applied(path: str, gold: Sequence[str], tests: Sequence[str]) -> bool:
-    """False for a file of the agent's diff that takes part in no verdict: tests, configuration, what Python runs by
-    itself. A file that the reference patch changes is no test, unless the hidden tests change it too.
-    """
-    parts = PurePosixPath(path).parts
-    name = parts[-1]
-    if ODD.search(path) or path in tests or name in NEVER or PurePosixPath(name).suffix in NEVER_SUFFIXES:
-        return False
-    if any(part in (".git", "__pycache__") for part in parts):
-        return False
-    if path in gold:
-        return True
-    hidden = any(part.startswith(".") for part in parts)
-    test = TEST_NAMES.fullmatch(name) or any(part in TEST_FOLDERS for part in parts[:-1])
-    return not (hidden or test or name in CONFIGURATION)
 
 
 def changed_paths(git: Any, patch: Path) -> tuple[list[str], list[str]]:
@@ -75,15 +51,15 @@ def check(state: Any) -> None:
 
     hidden = tests / "test.patch"
     hidden_paths = changed_paths(git, hidden)[0] if hidden.stat().st_size else []
-    applied = _apply(state, git, spec["gold_paths"], hidden_paths)
+    changed = _apply(state, git, spec["gold_paths"], hidden_paths)
     if hidden_paths:
         code, output = git("apply", str(hidden))
         if code != 0:
             raise RuntimeError(f"the hidden tests do not apply: {output}")
     for test, message in _failed(spec, repository, tests).items():
         state.fault(f"failed: {test}: {message}")
-    if applied:
-        state.notes += _lint(repository, [path for path in applied if path.endswith(".py")])
+    if changed:
+        state.notes += _lint(repository, [path for path in changed if path.endswith(".py")])
 
 
 def _apply(state: Any, git: Any, gold: Sequence[str], hidden: Sequence[str]) -> list[str]:
@@ -97,7 +73,7 @@ def _apply(state: Any, git: Any, gold: Sequence[str], hidden: Sequence[str]) -> 
     except ValueError as error:
         state.notes.append(f"the diff cannot be read: {error}")
         return []
-    kept = [path for path in paths if is_applied(path, gold, hidden) and path not in special]
+    kept = [path for path in paths if applied.is_applied(path, gold, hidden) and path not in special]
     if left_out := sorted(set(paths) - set(kept)):
         state.notes.append(f"left out of the diff: {', '.join(left_out)}")
     if kept:
@@ -105,6 +81,7 @@ def _apply(state: Any, git: Any, gold: Sequence[str], hidden: Sequence[str]) -> 
         if code != 0:
             state.notes.append(f"the diff does not apply: {output.strip()}")
             return []
+        git("add", "--intent-to-add", "--all")
         state.notes.append(f"the diff:\n{git('diff', '--no-ext-diff', '--no-textconv')[1].rstrip()[:SHOWN]}")
     return kept
 

@@ -33,9 +33,7 @@ class Results:
         """Write the result of a test; an empty message is a success."""
         if not message and _framework() != self._framework:
             message = "the code under test has changed the test framework"
-        print(
-            json.dumps({"token": self._token, "id": test, "message": message[-LONGEST:]}), file=self._file, flush=True
-        )
+        print(json.dumps({"token": self._token, "id": test, "message": message[:LONGEST]}), file=self._file, flush=True)
 
 
 def _framework() -> list[tuple[str, int]]:

@@ -15,6 +15,8 @@ from openclaw_rl.environments.sandbox.sandbox import Mount, Sandbox, SandboxLimi
 from openclaw_rl.shared.errors import ConfigError
 
 Start = Callable[..., Awaitable[Sandbox]]
+NO_SLEEPER = "while pgrep sleep; do sleep .05; done"
+"""Ends when those that were killed have ended."""
 
 
 async def test_a_command_has_output_status_folder_input_and_variables(start: Start, tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ async def test_time_runs_out_for_all_that_the_command_started(start: Start, tmp_
     sandbox = await start(tmp_path)
     found = await sandbox.run("echo before; (trap '' TERM HUP; sleep 77) & sleep 77", seconds=1.5)
     assert (found.code, found.stdout) == (None, "before\n")
-    assert (await sandbox.run("pgrep sleep")).code == 1
+    assert (await sandbox.run(NO_SLEEPER)).code == 0
 
 
 async def test_a_cancelled_command_is_killed(start: Start, tmp_path: Path) -> None:
@@ -67,7 +69,16 @@ async def test_a_cancelled_command_is_killed(start: Start, tmp_path: Path) -> No
     running.cancel()
     await asyncio.wait([running])
     assert running.cancelled()
-    assert (await sandbox.run("pgrep sleep")).code == 1
+    assert (await sandbox.run(NO_SLEEPER)).code == 0
+
+
+async def test_a_sandbox_that_is_killed_is_a_fault_of_the_environment(start: Start, tmp_path: Path) -> None:
+    sandbox = await start(tmp_path)
+    running = asyncio.create_task(sandbox.run("touch begun; sleep 77"))
+    await sandbox.run("while [ ! -e begun ]; do sleep .02; done")
+    sandbox._process.kill()
+    with pytest.raises(EnvironmentFault, match="has ended"):
+        await running
 
 
 async def test_long_output_keeps_its_beginning_and_end(start: Start, tmp_path: Path) -> None:
@@ -91,6 +102,7 @@ async def test_without_bubblewrap_nothing_runs_and_the_way_to_get_it_is_said(
     [
         ("setting up uid map: Permission denied", ConfigError),
         ("Unknown option --disable-userns", ConfigError),
+        ("nesting depth or /proc/sys/user/max_user_namespaces exceeded", ConfigError),
         ("Creating new namespace failed: Resource temporarily unavailable", EnvironmentFault),
     ],
 )
@@ -104,6 +116,17 @@ async def test_bubblewrap_that_does_not_work_is_quoted(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     with pytest.raises(error, match=words):
+        await Sandbox.start(tmp_path)
+
+
+async def test_root_that_may_not_mount_is_a_matter_of_settings(
+    bubblewrap: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(launch.Launch, "prepare", lambda *_: refused)
+    with pytest.raises(ConfigError, match="CAP_SYS_ADMIN"):
         await Sandbox.start(tmp_path)
 
 

@@ -40,9 +40,13 @@ class LocalTrial:
             ["bash", "-c", command], cwd=self.agent / "workspace", env=environment, capture_output=True, timeout=60
         ).returncode
 
+    def bring_solution(self) -> None:
+        """Put the reference solution where the agent can run it."""
+        copy_tree(self.task / "solution", self.agent / "solution")
+
     def solve(self) -> None:
         """Run the reference solution."""
-        copy_tree(self.task / "solution", self.agent / "solution")
+        self.bring_solution()
         assert self.run("/solution/solve.sh") == 0
 
     def reward(self) -> str:
