@@ -59,10 +59,10 @@ def _commit_before_save() -> list[Patch]:
         other._trainer = _CommittingTrainer(self._trainer, commit)
         return await original(other, parent, sample_ids)
 
-    def commit_version(connection: Connection, version: PolicyVersion) -> None:
+    def commit_version(connection: Connection, version: PolicyVersion, lessons: Sequence[Lesson] = ()) -> None:
         known = connection.value("SELECT 1 FROM versions WHERE number = ?", version.number)
         if version.state != "candidate" or known is None:
-            original_commit(connection, version)
+            original_commit(connection, version, lessons)
 
     return [(Versions, "save", save), (operation, "function", commit_version)]
 

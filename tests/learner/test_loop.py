@@ -426,7 +426,7 @@ async def test_a_crash_before_the_commit_means_the_step_did_not_happen(worlds: W
     await tell(first, 1, list(COMPLAINTS[:4]))
     commit = first.journal.commit_version
 
-    async def dies(version: PolicyVersion) -> None:
+    async def dies(version: PolicyVersion, lessons: object) -> None:
         raise KeyboardInterrupt
 
     first.journal.commit_version = dies  # type: ignore[method-assign]
