@@ -21,6 +21,7 @@ from openclaw_rl.shared import files
 from openclaw_rl.shared.journal import learning
 from openclaw_rl.shared.journal.journal import Operations
 from openclaw_rl.shared.journal.sqlite import Connection, Database
+from openclaw_rl.shared.journal.views import Lesson
 from openclaw_rl.shared.records import Judgement, PolicyVersion, Quarantine, Sample
 
 Patch = tuple[object, str, Any]
