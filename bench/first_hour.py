@@ -3,8 +3,8 @@
     python -m bench.first_hour [--url URL] [--json] [--save FILE] [--page]
 
 Ten questions; a complaint where the answer has a list or bold, thanks where it has none; six other questions before the
-first version and after it. Talks to the service of `make run` (its key in OPENCLAW_RL_API_KEY), or starts one. It is a
-record of one run, not a measurement: `bench.real_model` measures.
+first version and after it. Talks to the service of `make run` (its key in OPENCLAW_RL_ADMIN_KEY), or starts one. It is
+a record of one run, not a measurement: `bench.real_model` measures.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def parser(description: str | None, *, needs_service: bool = False) -> argparse.
     options.add_argument("--save", type=Path, metavar="FILE", help="also write the result, with command and machine")
     if needs_service:
         options.add_argument("--url", help="base URL (without /v1) of a running service, instead of starting one")
-        options.add_argument("--key", help="key of the service at --url (default: OPENCLAW_RL_API_KEY)")
+        options.add_argument("--key", help="key of the service at --url (default: OPENCLAW_RL_ADMIN_KEY)")
         options.add_argument(
             "--set", action="append", default=[], metavar="NAME=VALUE", help="setting of the service that is started"
         )
@@ -73,9 +73,9 @@ async def service(
             log.print(f"it is ready at {own.url}")
             yield own
         return
-    key = options.key or os.environ.get("OPENCLAW_RL_API_KEY", "")
+    key = options.key or os.environ.get("OPENCLAW_RL_ADMIN_KEY", "")
     if not key:
-        raise ConfigError(f"no key for {options.url}: give --key KEY or set OPENCLAW_RL_API_KEY")
+        raise ConfigError(f"no key for {options.url}: give --key KEY or set OPENCLAW_RL_ADMIN_KEY")
     yield RunningService(options.url.rstrip("/").removesuffix("/v1"), key)
 
 

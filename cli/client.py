@@ -35,8 +35,10 @@ class Service:
         )
 
     @classmethod
-    def find(cls, settings: Settings, *, url: str = "", key: str = "") -> Service:
-        """The service at `url`, else the one that runs on the settings' data folder, else the settings' own address."""
+    def find(cls, settings: Settings, *, url: str = "", key: str = "", as_client: bool = False) -> Service:
+        """The service at `url`, else the one that runs on the settings' data folder, else the settings' own address;
+        with the admin key, or `as_client` with the key that clients are given.
+        """
         card = running(settings.serve.data, "proxy")
         if not url and card is not None:
             url = str(card["url"])
@@ -44,16 +46,12 @@ class Service:
             host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.serve.host, settings.serve.host)
             url = f"http://{host}:{settings.serve.port}"
         url = url.rstrip("/").removesuffix("/v1")
-        key = key or settings.serve.key
-        if not key and card is not None and url == card["url"]:
-            key = str(card["key"])
-        path = settings.serve.data / "api_key"
-        try:
-            return cls(url, key or path.read_text().strip())
-        except FileNotFoundError:
-            return cls(url, "")
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read ({error.strerror}); pass the key with --key") from error
+        of_card = card if card is not None and url == card["url"] else {}
+        if as_client:
+            key = key or settings.serve.key or str(of_card.get("client_key", ""))
+            return cls(url, key or _key_file(settings.serve.data, "api_key"))
+        key = key or settings.serve.admin_key or str(of_card.get("key", "")) or settings.serve.key
+        return cls(url, key or _key_file(settings.serve.data, "admin_key") or _key_file(settings.serve.data, "api_key"))
 
     def get(self, path: str, **query: str | int) -> Any:
         """The answer to a GET."""
@@ -69,6 +67,10 @@ class Service:
     ) -> Any:
         """The answer to a POST with a JSON body."""
         return self._call("POST", path, json=content, headers=headers, timeout=seconds)
+
+    def delete(self, path: str) -> Any:
+        """The answer to a DELETE."""
+        return self._call("DELETE", path)
 
     def policy(self) -> str:
         """The policy's own name, without a version."""
@@ -90,8 +92,8 @@ class Service:
             raise ServiceError(f"{method} {self.url}{path} failed: {error or type(error).__name__}") from error
         if answer.status_code == 401:
             raise ServiceError(
-                f"{self.url} refuses this key. serve printed the right one at its first start: pass it with --key, "
-                f"or run this command where the service's data folder is (--data)"
+                f"{self.url} refuses this key. The right one is in the file admin_key of the service's data folder: "
+                f"pass it with --key (OPENCLAW_RL_ADMIN_KEY), or run this command where that folder is (--data)"
             )
         try:
             content = answer.json()
@@ -104,3 +106,14 @@ class Service:
             message = detail.get("message") if isinstance(detail, dict) else detail
             raise ServiceError(f"{method} {path}: {message or answer.status_code}")
         return content
+
+
+def _key_file(data: Path, name: str) -> str:
+    """The key that `serve` keeps in a data folder, "" without one. Raises `ConfigError` if it cannot be read."""
+    path = data / name
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); pass the key with --key") from error

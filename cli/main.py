@@ -24,6 +24,7 @@ COMMANDS = {
         "Let the policy work on tasks that have a verdict: list environments, measure the pass rate, train.",
     ),
     "status": ("status:status", "Show the state of the service: version, turns, backlog, processes."),
+    "dashboard": ("dashboard:dashboard", "Open the dashboard in a browser, signed in."),
     "sessions": (
         "sessions:sessions",
         "List the sessions and count their turns: main, side, settled (with a next state) and trained.",

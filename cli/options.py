@@ -17,7 +17,7 @@ from openclaw_rl.shared.settings.sources import load
 
 Data = Annotated[str, typer.Option("--data", help="Data folder of the service; default: value of the setting data")]
 Url = Annotated[str, typer.Option("--url", help="URL of the service; default: the service on the data folder")]
-Key = Annotated[str, typer.Option("--key", help="Key of the service; default: the key in the data folder")]
+Key = Annotated[str, typer.Option("--key", help="Key of the service; default: the admin key in the data folder")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on one line")]
 Options = TypeVar("Options")
 
@@ -27,9 +27,9 @@ def settings_of(data: str) -> Settings:
     return load({"data": data} if data else {})[0]
 
 
-def service(data: str, url: str, key: str) -> Service:
-    """The running service that these options mean."""
-    return Service.find(settings_of(data), url=url, key=key)
+def service(data: str, url: str, key: str, *, as_client: bool = False) -> Service:
+    """The running service that these options mean, with the admin key or that of clients."""
+    return Service.find(settings_of(data), url=url, key=key, as_client=as_client)
 
 
 def unix_time(date: str, flag: str) -> float:

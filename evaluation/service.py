@@ -30,7 +30,7 @@ GPU_START_SECONDS = 1200.0
 """The same where SGLang reads a large model and captures graphs."""
 STOP_SECONDS = 20.0
 OWN_SETTINGS = (
-    *("HOST", "PORT", "DATA", "JOURNAL", "API_KEY", "CAPTURE", "TRAIN", "PARENT_PID", "LISTENERS"),
+    *("HOST", "PORT", "DATA", "JOURNAL", "API_KEY", "ADMIN_KEY", "CAPTURE", "TRAIN", "PARENT_PID", "LISTENERS"),
     *("ENGINE_URL", "ENGINE_HOST", "ENGINE_PORT", "CHECKPOINTS", "RESUME", "BACKEND_FALLBACK"),
 )
 """Settings that such a service never takes from the environment."""

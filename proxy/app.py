@@ -14,13 +14,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from openclaw_rl.proxy.dashboard import pages
+from openclaw_rl.proxy.dashboard import pages, sign_in
+from openclaw_rl.proxy.dashboard.tickets import Tickets
 from openclaw_rl.proxy.dialects.errors import dialect_response
 from openclaw_rl.proxy.dialects.process import CHAT
-from openclaw_rl.proxy.http.auth import OPEN_PATHS, Admission, Caller
+from openclaw_rl.proxy.http.auth import Admission, Caller, is_sign_in, needs_no_key
 from openclaw_rl.proxy.http.body import Disconnected, read_headers
 from openclaw_rl.proxy.http.errors import error_response, internal_error, to_request_error
+from openclaw_rl.proxy.http.hosts import KnownHosts
 from openclaw_rl.proxy.http.json import json_response
+from openclaw_rl.proxy.http.tokens import TokenFile
 from openclaw_rl.proxy.routes import control, conversations, lessons, system
 from openclaw_rl.proxy.routes.chat import ChatRoute
 from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute, count_tokens, refuse_websocket
@@ -36,14 +39,18 @@ CHAT_PATH = "/v1/chat/completions"
 
 
 class KeyCheck:
-    """Admits requests with a valid key; others get a 401 or 403 before their body is read.
+    """Admits requests to a known name with a valid key; others get a 401 or 403 before their body is read. The page of
+    the dashboard and signing in to it need no key.
 
     Chat requests go straight to their route, since each layer between would be called again for every event of a
     stream. `caller` in the scope is the `Caller`.
     """
 
-    def __init__(self, app: ASGIApp, admission: Admission, journal: AsyncJournal, chat: ASGIApp) -> None:
+    def __init__(
+        self, app: ASGIApp, hosts: KnownHosts, admission: Admission, journal: AsyncJournal, chat: ASGIApp
+    ) -> None:
         self._app = app
+        self._hosts = hosts
         self._admission = admission
         self._journal = journal
         self._chat = chat
@@ -52,14 +59,18 @@ class KeyCheck:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS and not pages.is_page(scope):
+        if scope["type"] == "http":
+            headers, method, path = read_headers(scope), scope["method"], scope["path"]
+            is_page = pages.is_page(scope)
             try:
-                caller = self._admission.admit(read_headers(scope), scope["method"], scope["path"])
-                scope["caller"] = await self._in_attempt(caller) if caller.claim is not None else caller
+                self._hosts.check(headers, method, private=is_page or is_sign_in(path))
+                if not is_page and not needs_no_key(method, path):
+                    caller = self._admission.admit(headers, method, path)
+                    scope["caller"] = await self._in_attempt(caller) if caller.claim is not None else caller
             except (Unauthorized, Forbidden, JournalError) as error:
-                await dialect_response(scope["path"], to_request_error(error))(scope, receive, send)
+                await dialect_response(path, to_request_error(error))(scope, receive, send)
                 return
-            if scope["path"] == CHAT_PATH and scope["method"] == "POST":
+            if path == CHAT_PATH and method == "POST":
                 await self._chat(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -84,12 +95,15 @@ def create_app(service: ProxyService) -> ASGIApp:
         finally:
             await service.stop()
 
+    serve = service.settings.serve
     chat = ChatRoute(service)
+    control_routes = (*conversations.ROUTES, *lessons.ROUTES, *system.ROUTES, *control.ROUTES)
+    control_routes += sign_in.ROUTES if serve.dashboard else ()
     routes: list[BaseRoute] = [
         Route("/healthz", _health),
         Route("/readyz", _ready),
         Route("/metrics", _metrics),
-        *pages.routes(),
+        *(pages.routes() if serve.dashboard else ()),
         Route("/v1/models", list_models),
         Route("/v1/models/{model:path}", show_model),
         Route(CHAT_PATH, chat, methods=["POST"]),
@@ -99,7 +113,7 @@ def create_app(service: ProxyService) -> ASGIApp:
         *(
             Route(f"{prefix}{path}", endpoint, methods=[method])
             for prefix in ("/rl", "/v1/rl")
-            for path, method, endpoint in (*conversations.ROUTES, *lessons.ROUTES, *system.ROUTES, *control.ROUTES)
+            for path, method, endpoint in control_routes
         ),
     ]
     app = Starlette(
@@ -113,12 +127,16 @@ def create_app(service: ProxyService) -> ASGIApp:
         },
     )
     app.state.service = service
-    serve = service.settings.serve
     admission = Admission(
-        serve.api_keys, KeyFile(serve.data), lambda headers: service.dialects.dialect_of(headers) != CHAT
+        serve.api_keys,
+        KeyFile(serve.data),
+        lambda headers: service.dialects.dialect_of(headers) != CHAT,
+        admin_key=serve.admin_key,
+        tokens=TokenFile(serve.data),
     )
     app.state.admission = admission
-    return KeyCheck(app, admission, service.journal, chat)
+    app.state.tickets = Tickets()
+    return KeyCheck(app, KnownHosts(serve.host, serve.public_hosts), admission, service.journal, chat)
 
 
 async def _health(request: Request) -> Response:

@@ -124,7 +124,7 @@ def is_loopback(host: str) -> bool:
 
 def is_local_name(host: str) -> bool:
     """True if the header `Host` names this machine in a way that no name of the internet can: by an address, as
-    localhost, by a name without a dot, or by its own.
+    localhost, by a name without a dot or in a domain that is never public (`host.docker.internal`), or by its own.
 
     The page of a web site whose name was changed to point here sends the name of that site (DNS rebinding).
     """
@@ -134,7 +134,9 @@ def is_local_name(host: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return re.fullmatch(r"[\w-]+|.+\.localhost", name) is not None or name == socket.gethostname().lower()
+        return (
+            re.fullmatch(r"[\w-]+|.+\.(?:localhost|internal)", name) is not None or name == socket.gethostname().lower()
+        )
     return True
 
 

@@ -106,7 +106,7 @@ def _served(installed: Path, folder: Path, *flags: str) -> Iterator[str]:
         process = subprocess.Popen(
             [installed / "bin" / "openclaw-rl", "serve", "--port", str(port), "--data", "data", *flags],
             cwd=folder,
-            env=_environment() | {"OPENCLAW_RL_API_KEY": KEY},
+            env=_environment() | {"OPENCLAW_RL_API_KEY": KEY, "OPENCLAW_RL_ADMIN_KEY": KEY},
             stdout=output,
             stderr=output,
         )

@@ -75,7 +75,7 @@ class Victim:
 
     async def start(self) -> None:
         """Start it on what the last one left. Raises `ServiceFailed`."""
-        settings = {**SETTINGS, "port": self.port, "api_key": self.key}
+        settings = {**SETTINGS, "port": self.port, "api_key": self.key, "admin_key": self.key}
         self._service = await self._stack.enter_async_context(own_service(settings, keep=self.data))
 
     async def end(self) -> None:

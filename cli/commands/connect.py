@@ -65,7 +65,7 @@ def connect(
     any client. Raises `ConfigError` for an unknown client and a file that cannot be changed, `ServiceError`
     where nothing runs.
     """
-    settings, found = as_served(settings_of(data)), service(data, url, key)
+    settings, found = as_served(settings_of(data)), service(data, url, key, as_client=True)
     names = ", ".join((*CLIENTS, *RECIPES))
     if not client:
         model = settings.serve.model_name

@@ -281,9 +281,9 @@ def _key(settings: Settings) -> Check:
     path = settings.serve.data / "api_key"
     if not path.exists():
         return Check("key", True, f"will be made by serve, in {path}")
-    mode = path.stat().st_mode & 0o077
-    if mode:
-        return Check("key", None, f"{path} can be read by others on this machine: chmod 600 {path}")
+    for one in (path, path.with_name("admin_key")):
+        if one.exists() and one.stat().st_mode & 0o077:
+            return Check("key", None, f"{one} can be read by others on this machine: chmod 600 {one}")
     return Check("key", True, f"kept in {path}")
 
 

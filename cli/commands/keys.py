@@ -71,7 +71,7 @@ def _list(file: KeyFile, as_json: bool) -> None:
         return
     out = console()
     if not found:
-        out.print("No further keys. The keys of the setting api_key have all rights.")
+        out.print("No further keys, next to those of clients (api_key) and of the operator (admin_key).")
         return
     shown = table("name", "scopes", "owner", "created")
     for key in found:

@@ -22,7 +22,7 @@ from openclaw_rl.cli.checks.data import quick_faults
 from openclaw_rl.cli.client import Service, ServiceError
 from openclaw_rl.cli.connect.provider_entry import PROVIDER, context_note, curl_line, provider_entry
 from openclaw_rl.cli.service import preflight
-from openclaw_rl.cli.service.data_folder import KEY
+from openclaw_rl.cli.service.data_folder import ADMIN_KEY, KEY
 from openclaw_rl.cli.service.plan import ROLES
 from openclaw_rl.cli.service.supervisor import Supervisor
 from openclaw_rl.cli.tables import console
@@ -151,7 +151,12 @@ def announce(out: Console, supervisor: Supervisor) -> None:
         show(f"To configure a client, or to see how: {_program()} connect")
         show("\nTry it:")
         show(curl_line(settings, supervisor.url, f"$(cat {shlex.quote(str(path))})" if kept else "KEY"))
+    if supervisor.made_admin_key and not supervisor.made_key:
+        show("\nNew: clients keep their key, which now only chats, sends feedback and outcomes and reads /rl/status.")
+        show(f"Everything else takes the admin key in {settings.serve.data / ADMIN_KEY}; the commands find it there.")
     elsewhere = "" if settings.serve.data == Path("data").resolve() else f" --data {settings.serve.data}"
+    if settings.serve.dashboard:
+        show(f"\nDashboard: {_program()} dashboard{elsewhere}")
     show(f"\nLogs are in {settings.serve.data / 'logs'}. Ctrl-C stops the service.")
     show(f"In another shell: {_program()} status{elsewhere}\n")
 

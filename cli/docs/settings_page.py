@@ -25,8 +25,8 @@ TITLES = {
     "gpu": "GPUs",
 }
 FIRST = {
-    "serve": "host port api_key model_name data capture max_output_tokens side_model fallback_model thinking log_level "
-    "log_format",
+    "serve": "host port api_key admin_key model_name data capture max_output_tokens side_model fallback_model thinking "
+    "log_level log_format",
     "engine": "backend model context_length device engine_url",
     "judge": "judge votes hint_model judge_prompt custom_reward",
     "learning": "train method batch_size learning_rate epochs w_rl w_opd lora lora_rank keep_checkpoints report_to",

@@ -1,4 +1,4 @@
-"""The policy that a data folder belongs to, and the key of its service.
+"""The policy that a data folder belongs to, and the keys of its service.
 
 Token ids of one model's tokenizer must never train another model, so `policy.json` names the policy from the first
 start on. A model is the same while its name or its files are. Its tokenizer is compared by the token of each id, so a
@@ -23,7 +23,9 @@ from openclaw_rl.shared.settings.settings import Settings
 
 FILE = POLICY_FILE
 KEY = "api_key"
-"""The file with the service's key, in plain, since commands on this machine send it."""
+"""The file with the key of clients, in plain, since commands on this machine write it into their configurations."""
+ADMIN_KEY = "admin_key"
+"""The file with the key of the operator, in plain, since commands on this machine send it."""
 SHIPPED = "the shipped policy"
 _EDGE_BYTES = 1 << 16
 

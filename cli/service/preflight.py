@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from openclaw_rl.cli.service.data_folder import stored_key
+from openclaw_rl.cli.service.data_folder import ADMIN_KEY, stored_key
 from openclaw_rl.cli.service.plan import ROLES, ServicePlan
 from openclaw_rl.shared.backends import NoProvider
 from openclaw_rl.shared.errors import ConfigError
@@ -66,7 +66,7 @@ def _fallback(
 
 def fallback(settings: Settings, flags: Mapping[str, str]) -> Settings:
     """The same settings with the shipped policy on this machine, on a separate data folder: turns of two models must
-    not mix in one journal. Address and key stay, so that clients notice nothing.
+    not mix in one journal. Address and keys stay, so that clients notice nothing.
     """
     data = settings.serve.data.resolve()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,6 +74,7 @@ def fallback(settings: Settings, flags: Mapping[str, str]) -> Settings:
         **{"backend": "embedded", "model": str(EMBEDDED_POLICY), "tokenizer": "", "family": "auto", "resume": ""},
         **{"checkpoints": "", "engine-url": "", "context-length": "0"},
         **{"data": str(data / "fallback"), "api-key": settings.serve.api_key or stored_key(data)},
+        "admin-key": settings.serve.admin_key or stored_key(data, ADMIN_KEY),
     }
     return load({**flags, **own})[0]
 

@@ -76,7 +76,7 @@ class Supervisor:
 
     Making one takes the data folder, downloads models and holds the ports: `ConfigError` says what is missing or in
     use. At the proxy's port it listens, so that no connection is refused while the proxy starts. `say(line)` gets what
-    a person should read while it runs. `made_key`: this start made the service's key.
+    a person should read while it runs. `made_key`, `made_admin_key`: this start made the key.
     """
 
     def __init__(self, plan: ServicePlan, *, say: Callable[[str], None]) -> None:
@@ -101,9 +101,11 @@ class Supervisor:
                 data_folder.keep_private(data / name)
             self._locks = [FolderLock(data, role) for role in plan.roles]
             self.made_key = not settings.serve.api_key and not (data / data_folder.KEY).exists()
+            self.made_admin_key = not settings.serve.admin_key and not (data / data_folder.ADMIN_KEY).exists()
             key = settings.serve.api_key or data_folder.stored_key(data)
+            admin_key = settings.serve.admin_key or data_folder.stored_key(data, data_folder.ADMIN_KEY)
             self._secret = data_folder.stored_key(data, "engine_secret")
-            plan = plan.with_settings(data=data, api_key=key).downloaded()
+            plan = plan.with_settings(data=data, api_key=key, admin_key=admin_key).downloaded()
             data_folder.hold(plan.settings, plan.policy)
         except OSError as error:
             raise ConfigError(
@@ -374,10 +376,14 @@ class Supervisor:
         return before[0] == started and before[1] != found
 
     def _publish_cards(self) -> None:
-        """Write the addresses of this service for the other commands; readable by its owner only, for the key."""
+        """Write the addresses of this service for the other commands; readable by its owner only, for the keys."""
         common = {"pid": os.getpid(), "started": time.time(), "settings": run_file.shared_settings(self.settings)}
         cards = {
-            "proxy": {"url": self.url, "key": self.settings.serve.key},
+            "proxy": {
+                "url": self.url,
+                "key": self.settings.serve.admin_key,
+                "client_key": self.settings.serve.key,
+            },
             "learner": {},
         } | {role: {"url": url} for role, url in self._urls.items()}
         for role in self.roles:

@@ -255,9 +255,10 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
     )
     _count_votes(connection, judgement)
     end_work(connection, "judge", [judgement.turn_id])
-    if judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id):
+    replaced = judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id)
+    if replaced or _newer_feedback(connection, turn):
         queue_turn(connection, turn)
-    elif not _newer_feedback(connection, turn):
+    else:
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
 
 

@@ -15,7 +15,7 @@ import msgspec
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.settings.method_defaults import METHODS as METHOD_NAMES
 
-SECRETS = frozenset({"api_key", "model_keys", "tinker_api_key", "fireworks_api_key"})
+SECRETS = frozenset({"admin_key", "api_key", "model_keys", "tinker_api_key", "fireworks_api_key"})
 _PASSWORD = re.compile(r"://[^\s/?#@]{1,1000}@")
 
 _GROUPS = "CKPT ROLLOUT REWARD OPTIMIZER LORA GRPO OPD COMBINE PERF PRM CUSTOM SGLANG MISC EVAL WANDB"

@@ -43,9 +43,19 @@ class ServeSettings(Group):
     api_key: Key = Field(
         "",
         description="Keys that clients may send as a bearer token, comma-separated; if empty, `serve` creates one in "
-        "the data folder. Each of these has all rights (read and delete every session, pause learning); openclaw-rl "
-        "keys makes keys with fewer; key_concurrency "
+        "the data folder. They chat, send feedback and outcomes and read /rl/status (docs/routes.md); key_concurrency "
         "applies to each key",
+    )
+    admin_key: Key = Field(
+        "",
+        description="Key of the person who operates the service, for the commands and the dashboard: it may do "
+        "everything; if empty, `serve` creates one in the data folder. The same as api_key: one key for everything",
+    )
+    dashboard: bool = Field(True, description="Serve the dashboard at /ui/, for those who sign in (docs/routes.md)")
+    public_hosts: str = Field(
+        "",
+        description="Names by which the service is reached, comma-separated, if those are not its address: that of a "
+        "reverse proxy; requests to other names are refused",
     )
     model_name: str = Field(
         "policy", min_length=1, description="Model name that clients request; NAME@N requests version N"

@@ -26,8 +26,11 @@ def test_a_later_start_prints_no_key(tmp_path: Path, *, own: bool) -> None:
     settings = Settings(data=data, api_key=key)
     written = io.StringIO()
     started = SimpleNamespace(settings=settings, roles=("proxy",), url="http://127.0.0.1:9", made_key=False)
+    started.made_admin_key = True  # by an update of a service that has a key already
     announce(Console(file=written, width=10_000), cast(Supervisor, started))
     text = written.getvalue()
+    assert f"Everything else takes the admin key in {data / 'admin_key'}" in text
+    assert f"Dashboard: openclaw-rl dashboard --data {data}" in text
     assert key not in text and "URL  http://127.0.0.1:9/v1" in text
     assert (f"key  in {data / 'api_key'}" in text, "key  that of the setting api_key" in text) == (own, not own)
     header = re.search(r'-H "(Authorization[^"]*)"', text)

@@ -167,7 +167,7 @@ def test_a_named_model_that_cannot_be_had_is_refused_with_what_to_do(
 
 def test_it_prints_url_key_provider_entry_and_a_line_to_try(proxy_only: Served) -> None:
     text = proxy_only.text()
-    url, key = proxy_only.card()["url"], proxy_only.card()["key"]
+    url, key = proxy_only.card()["url"], proxy_only.card()["client_key"]
     assert f"URL  {url}/v1" in text
     assert f"key  {key}" in text
     entry = json.loads(text[text.index("{\n") : text.index("\n}\n") + 2])
@@ -182,10 +182,12 @@ def test_it_prints_url_key_provider_entry_and_a_line_to_try(proxy_only: Served) 
     assert answer.stdout.rstrip().endswith("data: [DONE]")
 
 
-def test_the_key_is_made_once_and_private(proxy_only: Served) -> None:
-    path = proxy_only.data / "api_key"
-    assert path.read_text().strip() == proxy_only.card()["key"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+def test_the_keys_are_made_once_and_private(proxy_only: Served) -> None:
+    for name, of_card in (("api_key", "client_key"), ("admin_key", "key")):
+        path = proxy_only.data / name
+        assert path.read_text().strip() == proxy_only.card()[of_card]
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert proxy_only.card()["key"] not in proxy_only.text()
     assert stat.S_IMODE(proxy_only.data.stat().st_mode) == 0o700
     assert stat.S_IMODE((proxy_only.data / "run" / "proxy.json").stat().st_mode) == 0o600
 

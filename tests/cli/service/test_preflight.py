@@ -118,9 +118,10 @@ def test_the_fallback_is_the_shipped_policy_with_a_folder_of_its_own(tmp_path: P
     assert str(meanwhile.serve.data) in said and "To return to tinker" in said and "\n" not in said
 
 
-def test_the_fallback_keeps_the_key_that_was_chosen() -> None:
-    flags = {"backend": "tinker", "backend-fallback": "embedded", "api-key": "mine"}
-    assert ready(load(flags, environ={})[0], flags=flags)[0].serve.api_key == "mine"
+def test_the_fallback_keeps_the_keys_that_were_chosen() -> None:
+    flags = {"backend": "tinker", "backend-fallback": "embedded", "api-key": "mine", "admin-key": "boss"}
+    serve = ready(load(flags, environ={})[0], flags=flags)[0].serve
+    assert (serve.api_key, serve.admin_key) == ("mine", "boss")
 
 
 def test_a_part_alone_does_not_fall_back() -> None:
@@ -198,7 +199,7 @@ def test_with_the_fallback_the_same_address_and_key_are_served(tmp_path: Path) -
     with serving(data, *flags, "--device", "cpu", "--api-key", "mine", "--no-train", shown=data / "fallback") as served:
         assert "Tinker cannot be used" in served.text() and str(data / "fallback") in served.text()
         card = served.card()
-        assert card["key"] == "mine"
+        assert card["client_key"] == "mine" and card["key"] == (data / "admin_key").read_text().strip()
         body: dict[str, Any] = {"model": "policy", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
         headers = {"authorization": "Bearer mine"}
         answer = HTTP.post(f"{card['url']}/v1/chat/completions", json=body, headers=headers, timeout=60)

@@ -118,9 +118,7 @@ def test_our_adapter_alone_looks_up_an_answer_for_an_agent() -> None:
 
 def test_without_keys_the_key_of_an_episode_only_says_which_session_an_agent_is_in() -> None:
     admission = Admission([])
-    agent = bearer(admission.episode_key(Caller(), ATTEMPT)) | {"host": "127.0.0.1"}
+    agent = bearer(admission.episode_key(Caller(), ATTEMPT))
     assert admission.admit(agent, *CHAT).claim == CLAIM
     with pytest.raises(Forbidden, match="model routes"):
         admission.admit(agent, "POST", "/rl/outcome")
-    with pytest.raises(Forbidden, match="not its address"):
-        admission.admit(agent | {"host": "evil.example"}, *CHAT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
+from openclaw_rl.proxy.dashboard import sign_in
 from openclaw_rl.proxy.http.auth import Admission, Caller, scopes_of
+from openclaw_rl.proxy.routes import control
 from openclaw_rl.shared.api_keys import SCOPES, KeyFile, KeyScope, StoredKey
 from openclaw_rl.shared.errors import ConfigError, Forbidden, Unauthorized
 from tests.processes import Proxy
@@ -33,15 +36,17 @@ def bearer(key: str) -> dict[str, str]:
         ("POST", "/v1/responses", "chat"),
         ("POST", "/v1/messages", "chat"),
         ("GET", "/v1/models/policy", "chat"),
-        ("GET", "/rl/turns/turn_1/answer", "read or chat"),
+        ("GET", "/rl/turns/turn_1/answer", "read"),
         ("POST", "/rl/feedback", "feedback"),
         ("POST", "/v1/rl/feedback", "feedback"),
         ("POST", "/rl/session-done", "feedback"),
         ("POST", "/rl/session-start", "chat"),
-        ("GET", "/rl/status", "read"),
-        ("GET", "/v1/rl/turns/turn_1", "read or chat"),
+        ("GET", "/rl/status", "read or chat or feedback"),
+        ("GET", "/v1/rl/turns/turn_1", "read"),
         ("GET", "/rl/sessions/answer", "read"),
         ("GET", "/metrics", "read"),
+        ("DELETE", "/rl/dashboard/token", "read"),
+        ("POST", "/rl/dashboard/ticket", "admin"),
         ("POST", "/rl/pause", "admin"),
         ("DELETE", "/rl/sessions/one", "admin"),
         ("POST", "/rl/versions/1/promote", "admin"),
@@ -132,7 +137,7 @@ def test_a_key_does_what_its_scope_says_and_no_more(tmp_path: Path, scope: KeySc
     routes = {
         "chat": ("POST", "/v1/messages"),
         "feedback": ("POST", "/rl/outcome"),
-        "read": ("GET", "/rl/status"),
+        "read": ("GET", "/rl/sessions"),
         "admin": ("POST", "/rl/pause"),
     }
     for wanted, (method, path) in routes.items():
@@ -148,16 +153,47 @@ def test_a_key_does_what_its_scope_says_and_no_more(tmp_path: Path, scope: KeySc
         admission.admit(bearer("clawrl-unknown"), "GET", "/rl/status")
 
 
-def test_without_keys_only_this_machine_by_its_own_name_is_let_in() -> None:
-    local = ("127.0.0.1:30000", "[::1]:30000", "localhost", "proxy:30000", "app.localhost", "192.168.1.5", "")
-    foreign = ("evil.example", "evil.example:30000", "127.0.0.1.evil.example", "localhost.evil.example.", "a b")
-    open_admission, keyed = Admission([]), Admission(["key"])
-    for host in local:
-        assert open_admission.admit({"host": host}, "GET", "/rl/status") == Caller()
-    for host in foreign:
-        with pytest.raises(Forbidden, match="is not its address"):
-            open_admission.admit({"host": host}, "GET", "/rl/status")
-        assert keyed.admit({"host": host, **bearer("key")}, "GET", "/rl/status") == Caller()
+def test_without_keys_everyone_is_let_in() -> None:
+    assert Admission([]).admit({}, "GET", "/rl/status") == Caller()
+
+
+CLIENTS = {
+    *(("POST", f"/v1/{path}") for path in ("chat/completions", "responses", "messages", "messages/count_tokens")),
+    *(("POST", f"/rl/{path}") for path in ("feedback", "outcome", "session-done", "session-start")),
+    *(("GET", path) for path in ("/v1/models", "/v1/models/policy", "/rl/status")),
+}
+"""What a client's key opens, and nothing else."""
+
+
+def test_a_clients_key_opens_its_routes_and_the_admin_key_all() -> None:
+    admission = Admission(["first", "second"], admin_key="boss")
+    others = {(method, f"/rl{path}") for path, method, _ in (*control.ROUTES, *sign_in.ROUTES)} - CLIENTS
+    assert len(others) > 10
+    for method, path in CLIENTS:
+        assert admission.admit(bearer("second"), method, path) == Caller(1, admin=False), path
+    for method, path in others | {("GET", "/metrics"), ("GET", "/v1/rl/versions"), ("GET", "/v1/rl/turns/turn_1")}:
+        with pytest.raises(Forbidden, match=r"takes the admin key.*This is a client key.*OPENCLAW_RL_ADMIN_KEY"):
+            admission.admit(bearer("second"), method, path)
+    for method, path in CLIENTS | others:
+        assert admission.admit(bearer("boss"), method, path) == Caller(2), path
+
+
+def test_one_key_does_everything_where_it_is_the_admin_key_too_or_there_is_none() -> None:
+    for admission in (Admission(["one", "two"], admin_key="one"), Admission(["one"])):
+        assert admission.admit(bearer("one"), "POST", "/rl/pause") == Caller()
+    assert Admission([], admin_key="boss").admit(bearer("boss"), "POST", "/rl/pause") == Caller()
+    with pytest.raises(Unauthorized):
+        Admission([], admin_key="boss").admit({}, "GET", "/rl/status")
+
+
+def test_the_page_says_of_each_route_whose_it_is() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "routes.md").read_text()
+    table = page[page.index("| key | routes |") :].partition("\n\n")[0]
+    (line,) = (line for line in table.splitlines() if line.startswith("| client"))
+    named = set(re.findall(r"`(GET|POST) (/\S+)`", line))
+    assert {(method, path) for method, path in CLIENTS if path.startswith("/rl/")} <= named
+    for method, path in named:
+        assert set(scopes_of(method, path.replace("…", "x"))) & {"chat", "feedback"}, path
 
 
 def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None:

@@ -87,6 +87,16 @@ def test_feedback_that_came_while_the_judge_was_at_work_is_not_lost(journal: Jou
     assert waiting(journal) == [turn.turn_id]
 
 
+def test_feedback_that_came_before_the_turn_was_set_aside_is_not_lost(journal: Journal) -> None:
+    turn = make_turn()
+    journal.record_turn(turn)
+    journal.settle(user_reply(turn))
+    journal.add_feedback(thumb(turn))
+    journal.add_quarantine(Quarantine(turn_id=turn.turn_id, reason="too old"))
+    journal.add_judgement(judged(turn))
+    assert waiting(journal) == [turn.turn_id]
+
+
 def test_a_word_that_was_said_earlier_and_came_late_is_judged_once(journal: Journal) -> None:
     turn = make_turn()
     journal.record_turn(turn)

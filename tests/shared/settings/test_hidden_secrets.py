@@ -12,6 +12,7 @@ from openclaw_rl.shared.settings.sources import load
 SECRET = "hunter2"
 AT = f"http://user:{SECRET}@127.0.0.1:9/v1"
 VALUES = {
+    "admin_key": SECRET,
     "api_key": SECRET,
     "tinker_api_key": SECRET,
     "fireworks_api_key": SECRET,
