@@ -33,6 +33,9 @@ in_extension = @echo "npm is not installed: skipping the OpenClaw extension" >&2
 else
 in_extension = cd $(EXTENSION) && $(NPM) run --silent $(1)
 endif
+# The dashboard's scripts are served as they are written; the extension's TypeScript checks them, Node tests them.
+DASHBOARD_TYPES = $(if $(NPM),$(EXTENSION)/node_modules/.bin/tsc -p proxy/dashboard)
+DASHBOARD_TESTS = $(if $(NPM),node --test $(wildcard tests/proxy/dashboard/*.test.mjs))
 
 .PHONY: setup run test test-slow demo lint format docs bench test-real rigs extension clean
 
@@ -76,6 +79,7 @@ test: setup extension
 	  -m pytest $(PARALLEL) -m 'not real and not slow'
 	$(BIN)/python -m slipcover --merge "$(COVERAGE)"/*.json --out "$(COVERAGE)/all.json" --skip-covered --fail-under 90
 	$(call in_extension,test)
+	$(DASHBOARD_TESTS)
 else
 test: setup
 	$(BIN)/python -m pytest -m 'not real' $(ARGS)
@@ -106,6 +110,7 @@ lint: setup extension
 	$(BIN)/python .ci/plain_english.py
 	$(call in_extension,lint)
 	$(call in_extension,typecheck)
+	$(DASHBOARD_TYPES)
 
 format: setup extension
 	$(BIN)/ruff check --fix .
