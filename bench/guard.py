@@ -19,11 +19,11 @@ from statistics import mean
 from typing import Any
 
 from bench.program import log, parser, report, run
-from openclaw_rl.cli.commands.why import story
 from openclaw_rl.evaluation.conversation import converse
 from openclaw_rl.evaluation.personas import create, take
 from openclaw_rl.evaluation.probe import Probe, probe
 from openclaw_rl.evaluation.service import own_service
+from openclaw_rl.proxy.routes.story import story
 from openclaw_rl.shared.chat_client import ChatClient
 from openclaw_rl.shared.gather import gather
 

@@ -21,6 +21,7 @@ from openclaw_rl.shared import files
 from openclaw_rl.shared.journal import learning
 from openclaw_rl.shared.journal.journal import Operations
 from openclaw_rl.shared.journal.sqlite import Connection, Database
+from openclaw_rl.shared.journal.views import Lesson
 from openclaw_rl.shared.records import Judgement, PolicyVersion, Quarantine, Sample
 
 Patch = tuple[object, str, Any]
@@ -59,10 +60,10 @@ def _commit_before_save() -> list[Patch]:
         other._trainer = _CommittingTrainer(self._trainer, commit)
         return await original(other, parent, sample_ids)
 
-    def commit_version(connection: Connection, version: PolicyVersion) -> None:
+    def commit_version(connection: Connection, version: PolicyVersion, lessons: Sequence[Lesson] = ()) -> None:
         known = connection.value("SELECT 1 FROM versions WHERE number = ?", version.number)
         if version.state != "candidate" or known is None:
-            original_commit(connection, version)
+            original_commit(connection, version, lessons)
 
     return [(Versions, "save", save), (operation, "function", commit_version)]
 

@@ -12,54 +12,19 @@ Source: OpenClaw-RL (arXiv 2603.10165v2, section 3.3); the advantage of one step
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
+from statistics import fmean
 
 import msgspec
 
+from openclaw_rl.shared.journal.step_statistics import StepStatistics, statistics
 from openclaw_rl.shared.journal.views import GroupAttempt, WaitingGroup
-from openclaw_rl.shared.records import Sample, Vote
+from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.learning import GroupAdvantage
-
-LEAST_DEVIATION = 1e-6
-"""Rewards that deviate by less are the same."""
-
-
-class StepStatistics(msgspec.Struct, frozen=True):
-    """The rewards of the attempts' steps of one index: their number, mean, and the standard deviation of this whole
-    population.
-    """
-
-    count: int
-    mean: float
-    deviation: float
-
-    @property
-    def constant(self) -> bool:
-        """True if several attempts got the same reward."""
-        return self.count > 1 and self.deviation < LEAST_DEVIATION
-
-
-def mean_vote(votes: Sequence[Vote]) -> float | None:
-    """The mean score of the valid votes; `None` without one."""
-    scores = [vote.score for vote in votes if vote.score is not None]
-    return fmean(scores) if scores else None
 
 
 def step_reward(outcome: float, vote: float | None, weight: float) -> float:
     """R of a step of an attempt with this outcome; `vote` is the mean of its valid votes."""
     return outcome if vote is None else outcome + weight * vote
-
-
-def statistics(attempts: Sequence[GroupAttempt]) -> list[StepStatistics]:
-    """By step index, of the steps that have a reward."""
-    longest = max((len(attempt.steps) for attempt in attempts), default=0)
-    return [_of([attempt.steps[index].reward for attempt in attempts if index < len(attempt.steps)])
-            for index in range(longest)]  # fmt: skip
-
-
-def _of(rewards: Sequence[float | None]) -> StepStatistics:
-    known = [reward for reward in rewards if reward is not None]
-    return StepStatistics(len(known), fmean(known), pstdev(known)) if known else StepStatistics(0, 0.0, 0.0)
 
 
 def advantage(reward: float, among: StepStatistics, kind: GroupAdvantage) -> float:

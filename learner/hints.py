@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -21,7 +20,9 @@ from openclaw_rl.learner.rollouts.rehearsal import PromptBudget, hinted_prompts
 from openclaw_rl.shared.engine.protocol import Engine, Priority
 from openclaw_rl.shared.errors import EngineError
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal.wishes import BALANCES, HintBalance, HintBalances
 from openclaw_rl.shared.messages.images import holds_placeholder, images_of, misplaced, shown_again
+from openclaw_rl.shared.messages.wishes import same
 from openclaw_rl.shared.records import Turn
 from openclaw_rl.shared.rendering.prompter import Prompter
 from openclaw_rl.shared.settings.settings import Settings
@@ -40,40 +41,6 @@ model differ by about as much among each other (`bench.real_model.hint_effects`)
 """
 UNRELATED = "Please call me Sam from now on."
 """The request about something else."""
-BALANCES = "hint balances"
-"""The control of the journal that holds the balances: judgements by their numbers, no text."""
-SAME = 0.75
-"""Share of words in common (Jaccard) from which two hints are one."""
-_POLITE = re.compile(
-    "a|all|an|and|any|at|be|ca|can|could|do|does|for|i|in|is|it|me|of|oh|ok|okay|on|or|please|pls|just|that|the|this|to|"
-    "will|with|wo|would|you|your"
-)
-_NOT = frozenset(
-    [
-        *("not", "no", "never", "none", "nothing", "neither", "nor", "without", "avoid", "stop", "except", "unless"),
-        *("instead", "less", "fewer", "too", "nicht", "kein", "keine", "keinen", "nie", "ohne", "ne", "pas", "sans"),
-        *("jamais", "sin", "nunca", "não", "nem", "sem", "non", "mai", "senza", "niet", "geen", "nooit", "zonder"),
-        *("не", "нет", "без"),
-    ]
-)
-"""Words that turn a wish into another one."""
-
-
-class HintBalance(msgspec.Struct, array_like=True):
-    """A hint, as the judgements that said it first and last, with its balance; `text` is its newest wording."""
-
-    first: int
-    last: int
-    balance: float
-    text: str = ""
-
-
-class _Balances(msgspec.Struct):
-    """All hints, the oldest first, and the last judgements that were counted: as mentions, and as acceptances."""
-
-    hints: list[HintBalance] = []
-    mentions: int = 0
-    accepted: int = 0
 
 
 class HintMemory:
@@ -87,8 +54,12 @@ class HintMemory:
 
     async def standing(self) -> list[str]:
         """The newest distinct hints that have not fallen; all known ones if the engine cannot score, or has dropped
-        the base.
+        the base. None of those that a person dropped.
         """
+        dropped = await self._journal.dropped_wishes()
+        return [hint for hint in await self._not_fallen() if not any(same(hint, one) for one in dropped)]
+
+    async def _not_fallen(self) -> list[str]:
         found = await self._read()
         before = msgspec.json.encode(found)
         limit = self._settings.learning.max_hints
@@ -105,20 +76,20 @@ class HintMemory:
                 await self._journal.set_control(BALANCES, _without_texts(found))
         return [hint.text for hint in found.hints if hint.balance >= 0][-limit:]
 
-    async def _read(self) -> _Balances:
+    async def _read(self) -> HintBalances:
         """The balances of the journal, without the hints of sessions that were forgotten."""
         stored = await self._journal.get_control(BALANCES)
         try:
-            found = msgspec.json.decode(stored, type=_Balances) if stored else _Balances()
+            found = msgspec.json.decode(stored, type=HintBalances) if stored else HintBalances()
         except msgspec.MsgspecError:  # damaged: counted again
-            return _Balances()
+            return HintBalances()
         texts = dict(await self._journal.hint_mentions([hint.last for hint in found.hints]))
         found.hints = [
             msgspec.structs.replace(hint, text=texts[hint.last]) for hint in found.hints if hint.last in texts
         ]
         return found
 
-    async def _count_mentions(self, found: _Balances, limit: int) -> None:
+    async def _count_mentions(self, found: HintBalances, limit: int) -> None:
         """Add each mention since the last look; the newest `limit` hints stay."""
         for number, text in await self._journal.hints_after(found.mentions, MENTIONS):
             known = next((hint for hint in found.hints if same(hint.text, text)), None)
@@ -132,7 +103,7 @@ class HintMemory:
             found.mentions = number
         del found.hints[:-limit]
 
-    async def _count_accepted(self, found: _Balances) -> None:
+    async def _count_accepted(self, found: HintBalances) -> None:
         """Let the answers that were accepted since the last look vote, the oldest first. Prompts that cost more than
         `max_sample_tokens` together (see `PromptBudget`) wait for the next look.
         """
@@ -198,26 +169,9 @@ def _bounded(balance: float) -> float:
     return max(-MOST, min(MOST, balance))
 
 
-def _without_texts(balances: _Balances) -> str:
+def _without_texts(balances: HintBalances) -> str:
     hints = [msgspec.structs.replace(hint, text="") for hint in balances.hints]
     return msgspec.json.encode(msgspec.structs.replace(balances, hints=hints)).decode()
-
-
-def key(hint: str) -> frozenset[str]:
-    """The words that carry a hint's meaning, in lower case, without polite and short ones."""
-    text = re.sub(r"n't\b|(?<=\bdo)nt\b|(?<=\bcan)not\b", " not", hint.lower().replace("’", "'"))
-    words = re.findall(r"[\w']+|\*\*", text)
-    return frozenset(word for word in words if not _POLITE.fullmatch(word)) or frozenset(words)
-
-
-def same(first: str, second: str) -> bool:
-    """True for near-duplicates: most words in common, and one only adds to the other, but no negation. Where each has
-    a word of its own (another number, another thing), they are two wishes.
-    """
-    one, two = key(first), key(second)
-    union = one | two
-    added = one ^ two
-    return len(one & two) >= SAME * len(union) and (one <= two or two <= one) and added.isdisjoint(_NOT)
 
 
 def distinct(hints: Sequence[str], limit: int) -> list[str]:

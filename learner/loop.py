@@ -15,7 +15,7 @@ from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory, with_own
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES, candidates_of
-from openclaw_rl.learner.methods import Method, mean_reward, method, subtract_baseline
+from openclaw_rl.learner.methods import Method, lessons_of, mean_reward, method, subtract_baseline
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.report import step_figures
 from openclaw_rl.learner.revisions import accepted_revisions
@@ -190,6 +190,7 @@ class Learner:
             samples = [*self._advantages(samples), *rollouts]
             recipe = self._method.recipe(self._settings.learning)
             report, note = await self._step(batch, samples, recipe)
+            lessons = lessons_of(samples, recipe)
             report = msgspec.structs.replace(report, metrics={**report.metrics, **figures})
             self._progress.note(MEMORY, note)
         except TrainerAway:
@@ -217,7 +218,7 @@ class Learner:
                 log.warning("a step from version %d is dropped: another version was made live meanwhile", live.number)
                 await self._versions.undo(candidate)
             elif candidate is not None and verdict.passed:
-                version = await self._versions.accept(sample_ids, report, verdict, live, candidate)
+                version = await self._versions.accept(sample_ids, report, verdict, live, candidate, lessons)
                 self._prepared = None
                 self._batches.forget_group_figures()
                 await set_aside(self._journal, batch.held_back)

@@ -7,19 +7,32 @@ file (docs/extending.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import is_hook, resolve
+from openclaw_rl.shared.journal.views import Lesson
+from openclaw_rl.shared.objective.terms import signal, terms_of
 from openclaw_rl.shared.records import PolicyVersion, Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 
 MEMORY = 0.9
 """Decay of the running mean of rewards at each version."""
+
+
+_WEIGHTS: Mapping[str, Callable[[Recipe], float]] = {
+    "distill": lambda recipe: recipe.w_opd,
+    "binary": lambda recipe: recipe.w_rl,
+    "policy": lambda recipe: recipe.w_rl + recipe.w_opd,
+    "custom": lambda recipe: 1.0,
+    "kl_base": lambda recipe: recipe.kl_base,
+    "entropy": lambda recipe: recipe.entropy,
+}
+"""The weight of each term of the loss that a turn may take part in."""
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -102,6 +115,18 @@ class Method(msgspec.Struct, frozen=True):
 
     def _may_train(self, sample: Sample) -> bool:
         return self.rewards == "all" or (self.rewards == "explicit" and sample.explicit)
+
+
+def lessons_of(samples: Sequence[Sample], recipe: Recipe) -> list[Lesson]:
+    """The way in which each turn of a step that taught something did so; rollouts have none."""
+    found = []
+    for sample in samples:
+        terms = terms_of(sample, recipe) if sample.origin == "turn" else frozenset()
+        if terms:
+            weights = {term: _WEIGHTS[term](recipe) for term in sorted(terms)}
+            taught = signal(sample, recipe) if terms & {"binary", "policy", "custom"} else None
+            found.append(Lesson(sample.sample_id, sample.weight, taught, weights))
+    return found
 
 
 def taught_reward(sample: Sample) -> float:

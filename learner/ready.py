@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+import msgspec
+
 from openclaw_rl.learner.attempts import accepted_attempts, with_attempts
 from openclaw_rl.learner.groups import GroupFigures, compare, group_figures, is_complete
 from openclaw_rl.learner.judge.signals import aged, version_lag
 from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.journal import AsyncJournal
 from openclaw_rl.shared.journal.views import WaitingGroup
+from openclaw_rl.shared.messages.wishes import same
 from openclaw_rl.shared.records import Quarantine, Sample, now
 from openclaw_rl.shared.settings.settings import Settings
 
@@ -95,6 +98,8 @@ class ReadySamples:
 
     async def _usable(self, samples: Sequence[Sample], attempts: Mapping[str, Sequence[str]]) -> list[Sample]:
         fresh = await self._of_long_sessions(await self._without_stale(samples))
+        dropped = await self._journal.dropped_wishes()
+        fresh = [_without_wish(sample, dropped) for sample in fresh] if dropped else fresh
         fresh = await with_attempts(self._journal, self._settings, fresh, attempts)
         usable: list[Sample] = []
         for group, found in groupby(fresh, key=lambda sample: sample.group):
@@ -148,3 +153,10 @@ class ReadySamples:
     async def _set_aside(self, sample: Sample, reason: str) -> None:
         assert sample.turn_id is not None, "the journal holds samples of turns only"
         await self._journal.add_quarantine(Quarantine(turn_id=sample.turn_id, reason=reason))
+
+
+def _without_wish(sample: Sample, dropped: Sequence[str]) -> Sample:
+    """A sample without its hint if a person dropped that wish."""
+    if sample.hint is None or not any(same(sample.hint, one) for one in dropped):
+        return sample
+    return msgspec.structs.replace(sample, hint=None)

@@ -25,6 +25,7 @@ from openclaw_rl.shared.checkpoints import SERVED, damage, nearest_intact, seal,
 from openclaw_rl.shared.engine.protocol import Engine, EngineInfo
 from openclaw_rl.shared.errors import ConfigError, EngineError, JournalError, TrainerError
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal.views import Lesson
 from openclaw_rl.shared.records import PolicyVersion
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Checkpoint, StepReport, Trainer
@@ -235,8 +236,11 @@ class Versions:
         verdict: GuardVerdict,
         parent: PolicyVersion,
         candidate: Candidate,
+        lessons: Sequence[Lesson] = (),
     ) -> PolicyVersion:
-        """Commit and publish. Raises `JournalError` when the step could not be committed."""
+        """Commit, with what it learned from its samples, and publish. Raises `JournalError` when the step could not be
+        committed.
+        """
         version = PolicyVersion(
             number=candidate.number,
             parent=parent.number,
@@ -247,7 +251,7 @@ class Versions:
             metrics={**report.metrics, "step": report.step},
             guard=verdict.report(),
         )
-        await self._journal.commit_version(version)
+        await self._journal.commit_version(version, lessons)
         self.current = candidate.number
         await self.publish(version)
         await self._prune()

@@ -24,7 +24,7 @@ from openclaw_rl.proxy.http.errors import error_response, internal_error, to_req
 from openclaw_rl.proxy.http.hosts import KnownHosts
 from openclaw_rl.proxy.http.json import json_response
 from openclaw_rl.proxy.http.tokens import TokenFile
-from openclaw_rl.proxy.routes import control
+from openclaw_rl.proxy.routes import control, conversations, lessons, system
 from openclaw_rl.proxy.routes.chat import ChatRoute
 from openclaw_rl.proxy.routes.dialects import ROUTES, DialectRoute, count_tokens, refuse_websocket
 from openclaw_rl.proxy.routes.models import list_models, show_model
@@ -97,6 +97,8 @@ def create_app(service: ProxyService) -> ASGIApp:
 
     serve = service.settings.serve
     chat = ChatRoute(service)
+    control_routes = (*conversations.ROUTES, *lessons.ROUTES, *system.ROUTES, *control.ROUTES)
+    control_routes += sign_in.ROUTES if serve.dashboard else ()
     routes: list[BaseRoute] = [
         Route("/healthz", _health),
         Route("/readyz", _ready),
@@ -111,7 +113,7 @@ def create_app(service: ProxyService) -> ASGIApp:
         *(
             Route(f"{prefix}{path}", endpoint, methods=[method])
             for prefix in ("/rl", "/v1/rl")
-            for path, method, endpoint in (*control.ROUTES, *(sign_in.ROUTES if serve.dashboard else ()))
+            for path, method, endpoint in control_routes
         ),
     ]
     app = Starlette(

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from openclaw_rl.proxy.chat.fallback_answer import FallbackAnswer
 from openclaw_rl.proxy.chat.fallback_models import AnswerPlan, OtherModels
@@ -25,6 +22,7 @@ from openclaw_rl.proxy.engine.model_names import ModelNames
 from openclaw_rl.proxy.engine.versions import ServedVersions
 from openclaw_rl.proxy.engine.watch import AWAY_SECONDS, EngineWatch
 from openclaw_rl.proxy.http import limits
+from openclaw_rl.proxy.http.events import EventFeed
 from openclaw_rl.proxy.http.limits import KeyLimits
 from openclaw_rl.proxy.http.stream import Pulse
 from openclaw_rl.proxy.metrics.metrics import Metrics
@@ -43,34 +41,6 @@ from openclaw_rl.shared.settings.settings import Settings
 log = logging.getLogger(__name__)
 
 HEARTBEAT_SECONDS = 2.0
-
-COUNTING_SECONDS = 0.1
-"""Turns that are counted faster are counted each time."""
-
-
-class Accounts:
-    """Counts of all turns. They take longer the more turns there are, so a large journal is counted for a twentieth of
-    the time at most.
-    """
-
-    def __init__(
-        self, count: Callable[[], Awaitable[dict[str, Any]]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._count = count
-        self._clock = clock
-        self._counted: dict[str, Any] = {}
-        self._due = 0.0
-        self._lock = asyncio.Lock()
-
-    async def read(self) -> dict[str, Any]:
-        """The counts, as they were a moment ago. Raises `JournalError`."""
-        async with self._lock:  # a chat needs the journal's other reading thread
-            began = self._clock()
-            if began >= self._due:
-                self._counted = await self._count()
-                took = self._clock() - began
-                self._due = began + 20 * took if took > COUNTING_SECONDS else 0.0
-            return self._counted
 
 
 class ProxyService:
@@ -121,7 +91,7 @@ class ProxyService:
         self.pulse = Pulse(self.watch, limits.CLIENT_SECONDS)
         self.limits = KeyLimits(settings.serve.key_concurrency)
         self.metrics.waiting.set_function(lambda: self.limits.waiting + self.dialects.limit.waiting)
-        self.accounts, self.counts = Accounts(journal.accounting), Accounts(journal.status)
+        self.events = EventFeed(journal)
         self.journal_error = ""
         self.answering: set[asyncio.Task[None]] = set()
         self.started = now()
@@ -154,6 +124,7 @@ class ProxyService:
         """Let answers in progress be recorded, end the background work, close journal and engine client."""
         if self.answering:
             await asyncio.wait(self.answering, timeout=3.0)
+        await self.events.close()
         await self.dialects.stop()
         for task in self._tasks:
             task.cancel()

@@ -83,5 +83,5 @@ async def test_the_student_continues_and_nothing_acknowledged_is_lost(tmp_path: 
         assert arm.version >= 1
         for turn in arm.turns:
             assert (await client.get(f"/rl/turns/{turn}"))["turn"]["status"] == "complete"
-        sessions = (await client.get("/rl/sessions", limit=100))["sessions"]
+        sessions = (await client.get("/rl/sessions", limit=100))["items"]
         assert sum(session["main"] for session in sessions) >= len(arm.turns)

@@ -108,7 +108,7 @@ def summary(pairs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
 
 def recent(asked: Service) -> Iterator[AskedPrompt]:
     """The prompts of recorded main turns, the sessions last seen first, in each the last turn first."""
-    for session in asked.get("/rl/sessions", limit=50)["sessions"]:
+    for session in asked.get("/rl/sessions", limit=50)["items"]:
         row = asked.get(f"/rl/sessions/{quote(session['session_id'], safe='')}")
         for turn in reversed(row["turns"]):
             if turn["kind"] == "main" and turn["status"] == "complete":

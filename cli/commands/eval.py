@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from openclaw_rl.cli.options import Data, Json, Key, Url, flags_of, print_json, service
+from openclaw_rl.cli.options import Data, Json, Key, Url, flags_of, print_json, service, settings_of
 from openclaw_rl.cli.tables import console, table
 from openclaw_rl.evaluation import charts, dataset, experiment, suites
 from openclaw_rl.evaluation.evaluate import CONVERSATION, SUITES, Work, evaluate
@@ -112,6 +113,8 @@ def evaluate_policy(options: EvalOptions) -> None:
     notices = console(stderr=True, soft_wrap=True)
     result = asyncio.run(_run(options, work, trial, served, notices.print))
     pictures = _keep(options.out, result) if options.out else []
+    if served and not options.url:
+        remember(settings_of(options.data).serve.data, result)
     if options.as_json:
         print_json({name: content for name, content in result.items() if name != "curves"})
         return
@@ -299,11 +302,21 @@ def without_keys(arguments: Sequence[str]) -> list[str]:
     return shown
 
 
+def remember(data: Path, result: Mapping[str, Any]) -> None:
+    """Keep the figures in the data folder of the service that was evaluated, for `/rl/evals`."""
+    figures = {name: content for name, content in result.items() if name != "curves"}
+    save(data / "evals" / f"{time.time():.0f}.json", _command(), figures)
+
+
+def _command() -> str:
+    return " ".join(["openclaw-rl", *without_keys(sys.argv[1:])])
+
+
 def _keep(out: Path, result: dict[str, Any]) -> list[Path]:
     """Write the figures and the pictures; their paths."""
     written = [out / "eval.json"]
     runs = result.pop("curves", {})
-    save(written[0], " ".join(["openclaw-rl", *without_keys(sys.argv[1:])]), result)
+    save(written[0], _command(), result)
     for persona, groups in runs.items():
         path = out / f"curve-{persona}.png"
         charts.draw_curves(path, groups, title=f"{persona}, {seeds_of(result)}")

@@ -10,13 +10,15 @@ import typer
 
 from openclaw_rl.cli.client import ServiceError
 from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service
-from openclaw_rl.cli.tables import ago, console, score, table
+from openclaw_rl.cli.tables import console, table
+from openclaw_rl.shared.wording import ago, score
 
 
 def sessions(
     session: Annotated[str, typer.Argument(metavar="[SESSION]", help="Show this session with its turns")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Number of sessions to list")] = 20,
     offset: Annotated[int, typer.Option(min=0, help="Number of sessions to skip")] = 0,
+    query: Annotated[str, typer.Option(help="Only sessions whose first words or id hold these words")] = "",
     data: Data = "",
     url: Url = "",
     key: Key = "",
@@ -30,23 +32,23 @@ def sessions(
         found = asked.get(f"/rl/sessions/{quote(session, safe='')}")
         print_json(found) if as_json else _one(found)
         return
-    answer = asked.get("/rl/sessions", limit=limit, offset=offset)
+    answer = asked.get("/rl/sessions", limit=limit, offset=offset, query=query)
     if as_json:
         print_json(answer)
         return
     out = console()
-    rows = answer["sessions"]
+    rows = answer["items"]
     if not rows:
         out.print("No sessions yet." if not offset else "No more sessions.")
         return
-    shown = table("session", "policy", "#episodes", "#main", "#side", "#settled", "#trained", "last seen")
+    shown = table(
+        "session", "first words", "policy", "#episodes", "#main", "#side", "#settled", "#trained", "last seen"
+    )
     for row in rows:
-        episodes = row["episodes"]
-        count = episodes if isinstance(episodes, int) else len(episodes)
-        numbers = (str(row[name]) for name in ("main", "side", "settled", "trained"))
-        shown.add_row(row["session_id"], row["policy"], str(count), *numbers, ago(row["last_seen"]))
+        numbers = (str(row[name]) for name in ("episodes", "main", "side", "settled", "trained"))
+        shown.add_row(row["session_id"], row["title"], row["policy"], *numbers, ago(row["last"]))
     out.print(shown)
-    if len(rows) == limit:
+    if answer["next"] is not None:
         out.print(f"More: openclaw-rl sessions --offset {offset + limit}")
 
 

@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
+from rich.text import Text
 
+from openclaw_rl.cli.client import Service, ServiceError
 from openclaw_rl.cli.costs.spending import spending_line
 from openclaw_rl.cli.options import Data, Json, Key, Url, print_json, service, settings_of
 from openclaw_rl.cli.service.run_file import as_served
-from openclaw_rl.cli.tables import console, table
+from openclaw_rl.cli.tables import VisibleConsole, console, table
+
+WATCH_SECONDS = 2.0
 
 
-def status(data: Data = "", url: Url = "", key: Key = "", as_json: Json = False) -> None:
+def status(
+    data: Data = "",
+    url: Url = "",
+    key: Key = "",
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C")] = False,
+) -> None:
     """Ask the service and show its answer, with the day's spending at a cloud backend."""
     found = service(data, url, key)
+    if watch and not as_json:
+        _watch(found)
+        return
     answer = found.get("/rl/status")
     if as_json:
         print_json(answer)
         return
     # The ledger of another machine cannot be read.
     show(found.url, answer, "" if url else spending_line(as_served(settings_of(data))))
+
+
+def _watch(found: Service) -> None:
+    """Show the state of a service until it is interrupted; a service that is away comes back by itself."""
+    with contextlib.suppress(KeyboardInterrupt), console().screen() as screen:
+        while True:
+            screen.update(Text(rendered(found, screen.console.size.width)))
+            time.sleep(WATCH_SECONDS)
+
+
+def rendered(found: Service, width: int) -> str:
+    """The state as text, or why it cannot be had."""
+    text = io.StringIO()
+    out = VisibleConsole(highlight=False, markup=False, emoji=False, file=text, width=width)
+    try:
+        _headline(out, found.url, answer := found.get("/rl/status"), "")
+        _processes(out, answer.get("processes", {}))
+    except ServiceError as error:
+        out.print(str(error))
+    out.print(time.strftime("%H:%M:%S"), "Ctrl-C ends this")
+    return text.getvalue()
 
 
 def show(url: str, answer: dict[str, Any], spending: str) -> None:
@@ -81,6 +119,8 @@ def _headline(out: Console, url: str, answer: dict[str, Any], spending: str) -> 
     lines += list(notes.items())
     if answer["why_untrained"]:
         lines.append(("not learning" if answer["trained"] else "nothing trained", answer["why_untrained"]))
+    elif answer.get("waiting_for"):
+        lines.append(("waiting for", answer["waiting_for"]))
     lines += traffic_lines(answer)
     lines += [("cloud", spending)] if spending else []
     shown = table("", "")

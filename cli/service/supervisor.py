@@ -113,6 +113,7 @@ class Supervisor:
                 f"make room, or choose another with --data (OPENCLAW_RL_DATA)"
             ) from error
         self.placement = plan.placement
+        self._data_flows = list(plan.data_flows)
         changes = self._engine_place(plan, data, starts=starts_engine)
         if "proxy" in plan.roles:
             self._listeners = listen(settings.serve.host, settings.serve.port, setting="port")
@@ -398,7 +399,8 @@ class Supervisor:
         with contextlib.ExitStack() as opened:
             journal: Journal | None = None
             async for _ in _ticks(HEARTBEAT_SECONDS):
-                status = {"processes": {child.name: child.state() for child in self.children}}
+                states = {child.name: child.state() for child in self.children}
+                status = {"processes": states, "leaves_machine": self._data_flows}
                 try:
                     if journal is None:
                         journal = await asyncio.to_thread(Journal, self.settings.serve.journal_path)

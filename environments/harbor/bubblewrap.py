@@ -7,6 +7,7 @@ and come out by `copy_in` and `copy_out`, so no link that an agent leaves is fol
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -168,12 +169,16 @@ class BubblewrapEnvironment(BaseEnvironment):
         left_out = await asyncio.to_thread(copy_out, self._root, self._place(source), target)
         for text in left_out:
             self.logger.warning(f"{self.session_id}: not copied: {text}")
-        if PurePosixPath(source).is_relative_to("/logs"):
-            await asyncio.to_thread(_drop_links, target)
+        await asyncio.to_thread(_drop_links, PurePosixPath(source), target)
 
 
-def _drop_links(target: Path) -> None:
-    """Logs are read out here by their names: a link among them would be followed."""
+def _drop_links(source: PurePosixPath, target: Path) -> None:
+    """Remove the links that lead out of what was copied: in a verifier they may lead to its own files. Of logs remove
+    all: they are read out here.
+    """
     for path in [target, *target.rglob("*")]:
         if path.is_symlink():
-            path.unlink()
+            folder = source / path.relative_to(target).parent
+            place = PurePosixPath(os.path.normpath(folder / os.readlink(path)))
+            if path == target or source.is_relative_to("/logs") or not place.is_relative_to(source):
+                path.unlink()

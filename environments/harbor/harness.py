@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import itertools
 import os
 import re
-import shutil
 import tempfile
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,22 +29,28 @@ from openclaw_rl.environments.harbor.protocol import (
     TrialEnded,
     TrialSetup,
 )
+from openclaw_rl.environments.sandbox.artifacts import remove_folder
 from openclaw_rl.environments.tools.server_process import tool_environment
 from openclaw_rl.shared.child_process import kill_child
 from openclaw_rl.shared.errors import ConfigError
 
 MODULE = "openclaw_rl.environments.harbor.trials"
+PREFIX = "openclaw-rl-harbor-"
 END_SECONDS = 30.0
+NEW_SECONDS = 60.0
 LINE_LIMIT = 16 * 2**20
 _UNPRINTABLE = re.compile(r"[^\w.-]+")
 QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_MODE": "PRODUCTION",
     "HARBOR_TELEMETRY": "off",
     "DO_NOT_TRACK": "1",
     "MSWEA_CONFIGURED": "true",
     "MSWEA_SILENT_STARTUP": "1",
 }
-"""Variables without which Harbor, LiteLLM and mini-swe-agent ask the network, or the user, when they are imported."""
+"""Variables without which Harbor, LiteLLM and mini-swe-agent ask the network or the user, or read keys from a file
+`.env`, when they are imported.
+"""
 
 
 class HarborHarness:
@@ -84,15 +91,17 @@ class HarborHarness:
 
     async def close(self) -> None:
         """End the process; its trials end their sandboxes."""
-        if self._trials is not None:
-            await self._trials.close()
+        trials, self._trials = self._trials, None
+        if trials is not None:
+            await trials.close()
 
 
 class _TrialProcess:
     """The running process, and the attempts that wait for it."""
 
-    def __init__(self, process: Process, folder: Path) -> None:
+    def __init__(self, process: Process, folder: Path, held: int) -> None:
         self.ended = False
+        self._held = held
         self._process = process
         self.folder = folder
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -101,10 +110,16 @@ class _TrialProcess:
 
     @classmethod
     async def start(cls, setup: TrialSetup, python: Path) -> _TrialProcess:
-        folder = Path(tempfile.mkdtemp(prefix="openclaw-rl-harbor-"))
+        await asyncio.to_thread(sweep, Path(tempfile.gettempdir()))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        held = os.open(folder, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)  # by this process and by that one, until both have ended
         # This package alone, not what else is installed with it: that is for another Python.
-        (folder / "python").mkdir()
-        (folder / "python" / "openclaw_rl").symlink_to(Path(openclaw_rl.__file__).parent)
+        modules = [folder / "python"]
+        modules[0].mkdir()
+        (modules[0] / "openclaw_rl").symlink_to(Path(openclaw_rl.__file__).parent)
+        if ":" in setup.agent or ":" in setup.sandbox:  # a module of the user
+            modules.append(Path.cwd())
         for name in ("tasks", "trials"):
             (folder / name).mkdir()
         setup = msgspec.structs.replace(setup, folder=str(folder / "trials"))
@@ -115,17 +130,17 @@ class _TrialProcess:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
-                cwd=folder,
                 env={
                     **trial_variables(setup.sandbox),
                     **QUIET,
-                    "PYTHONPATH": str(folder / "python"),
+                    "PYTHONPATH": os.pathsep.join(map(str, modules)),
                     "MSWEA_GLOBAL_CONFIG_DIR": str(folder / "config"),
                 },
+                pass_fds=(held,),
                 start_new_session=True,
                 limit=LINE_LIMIT,
             )
-        trials = cls(process, folder)
+        trials = cls(process, folder, held)
         trials._write(setup)
         return trials
 
@@ -180,7 +195,22 @@ class _TrialProcess:
         kill_child(self._process)
         await self._process.wait()
         await self._reader
-        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        os.close(self._held)
+        await asyncio.to_thread(remove_folder, self.folder)
+
+
+def sweep(parent: Path) -> None:
+    """Remove the folders of processes that were killed together with their runners."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # in use, or someone else's
+            if time.time() - folder.stat().st_mtime < NEW_SECONDS:
+                continue  # perhaps not held yet
+            held = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove_folder(folder)
+            finally:
+                os.close(held)
 
 
 def trial_variables(sandbox: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
 
+from openclaw_rl.environments.agents.computer import Execute
 from openclaw_rl.environments.attempt import Endpoint
 from openclaw_rl.environments.sandbox.sandbox import CommandResult
 
-Execute = Callable[[str, float], Awaitable[CommandResult]]
 TIMED_OUT = 124
 
 

@@ -18,13 +18,17 @@ from minisweagent.config import builtin_config_dir, get_config_from_spec
 from minisweagent.environments.local import LocalEnvironment
 from minisweagent.models.litellm_model import LitellmModel, LitellmModelConfig
 
-from openclaw_rl.environments.harbor.host_agent import Execute, HostAgent, executor
+from openclaw_rl.environments.agents.computer import Execute
+from openclaw_rl.environments.agents.mini_swe_agent import settings
+from openclaw_rl.environments.harbor.host_agent import HostAgent, executor
 from openclaw_rl.environments.sandbox.sandbox import CommandResult
+
+SHORT = "short"
 
 
 class MiniSweAgent(HostAgent):
-    """mini-swe-agent's own loop. Its settings are those of its file, `agent` and `model`, over the ones it comes with:
-    `--agent-option config=FILE.yaml` names a file of yours.
+    """mini-swe-agent's own loop, with its own settings; `--agent-option config=short` puts short templates over them,
+    `config=FILE.toml` those of yours.
     """
 
     @staticmethod
@@ -34,21 +38,20 @@ class MiniSweAgent(HostAgent):
 
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         """Let it work until it submits, or has no step left."""
-        given = get_config_from_spec(self.settings.get("config") or builtin_config_dir / "mini.yaml")
-        settings = {part: given.get(part) or {} for part in ("agent", "environment", "model")}
+        tables = mini_settings(str(self.settings.get("config", "")))
         policy = {"api_base": self.endpoint.base_url, "api_key": self.endpoint.api_key}
-        computer = _MiniComputer(executor(environment), asyncio.get_running_loop(), settings["environment"])
+        computer = _MiniComputer(executor(environment), asyncio.get_running_loop(), tables["environment"])
         agent = DefaultAgent(
             LitellmModel(
-                **_known(LitellmModelConfig, settings["model"])
+                **_known(LitellmModelConfig, tables["model"])
                 | {
                     "cost_tracking": "ignore_errors",
                     "model_name": self.model_name,
-                    "model_kwargs": settings["model"].get("model_kwargs", {}) | policy,
+                    "model_kwargs": tables["model"].get("model_kwargs", {}) | policy,
                 }
             ),
             computer,
-            **_known(AgentConfig, settings["agent"]) | {"cost_limit": 0, "step_limit": self.max_steps},
+            **_known(AgentConfig, tables["agent"]) | {"cost_limit": 0, "step_limit": self.max_steps},
         )
         try:
             ended = await _in_thread(lambda: agent.run(instruction))
@@ -56,6 +59,15 @@ class MiniSweAgent(HostAgent):
             computer.stopped = True
             context.metadata = {"steps": agent.n_calls}
         context.metadata["end"] = ended.get("exit_status", "")
+
+
+def mini_settings(config: str) -> dict[str, dict[str, Any]]:
+    """The tables `agent`, `environment` and `model`: of mini-swe-agent's own file, with those of `config` over them.
+    Raises `ConfigError` for a file that cannot be read.
+    """
+    own = get_config_from_spec(builtin_config_dir / "mini.yaml")
+    more = settings("" if config == SHORT else config) if config else {}
+    return {part: (own.get(part) or {}) | more.get(part, {}) for part in ("agent", "environment", "model")}
 
 
 class _MiniComputer(LocalEnvironment):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 from asyncio import StreamReader, StreamReaderProtocol, StreamWriter, Task
@@ -38,12 +37,14 @@ from openclaw_rl.environments.harbor.protocol import (
     TrialSetup,
 )
 from openclaw_rl.environments.harbor.verdict import CONTEXT_ERRORS, attempt_of, carried_over
+from openclaw_rl.environments.sandbox.artifacts import remove_folder
 from openclaw_rl.shared.errors import ConfigError
 
 LINE_LIMIT = 16 * 2**20
 END_SECONDS = 25
 """Time for the trials to end their sandboxes when the runner has ended."""
 OURS = {
+    "bash": "openclaw_rl.environments.harbor.bash_agent:BashAgent",
     "mini-swe-agent": "openclaw_rl.environments.harbor.mini_swe_agent:MiniSweAgent",
 }
 """Our agents. Harbor's own mini-swe-agent runs inside: `harbor.agents.installed.mini_swe_agent:MiniSweAgent`."""
@@ -71,17 +72,19 @@ class TrialRunner:
                 return TrialRefused(order.number, f"{order.folder}: {failed.exception_message}")
             return TrialEnded(order.number, attempt_of(result, trial.paths.trial_dir))
         finally:
-            await asyncio.to_thread(shutil.rmtree, trial.paths.trial_dir, ignore_errors=True)
+            await asyncio.to_thread(remove_folder, trial.paths.trial_dir)
 
     async def _create(self, order: RunTrial) -> Any:
         folder = Path(order.folder)
         task = HarborTask(folder)
-        agent = self._agent(order.endpoint, task.config.agent.timeout_sec)
+        name = OURS.get(self._setup.agent, self._setup.agent)
+        kind = AgentFactory.get_agent_class_from_config(AgentConfig(name=name))
+        inside = issubclass(kind, BaseInstalledAgent) and self._setup.sandbox == BUBBLEWRAP
         config = TrialConfig(
             task=TaskConfig(path=folder),
             trials_dir=Path(self._setup.folder),
-            agent=agent,
-            environment=await self._environment(order.endpoint),
+            agent=self._agent(name, kind.name(), inside, order.endpoint, task.config.agent.timeout_sec),
+            environment=self._environment(await self._door(order.endpoint) if inside else ""),
             artifacts=carried_over(task.config, folder, self._setup.sandbox),
         )
         trial = await Trial.create(config)
@@ -95,16 +98,13 @@ class TrialRunner:
             trial.agent.install = _is_installed
         return trial
 
-    def _agent(self, endpoint: Endpoint, seconds: float | None) -> Any:
+    def _agent(self, name: str, kind: str, inside: bool, endpoint: Endpoint, seconds: float | None) -> Any:
         setup = self._setup
-        name = OURS.get(setup.agent, setup.agent)
-        kind = AgentFactory.get_agent_class_from_config(AgentConfig(name=name))
-        inside = issubclass(kind, BaseInstalledAgent) and setup.sandbox == BUBBLEWRAP
         base = f"{INSIDE}/v1" if inside else endpoint.base_url
-        options, variables = connect(kind.name(), setup.agent in OURS, endpoint, base, setup.max_steps)
+        options, variables = connect(kind, setup.agent in OURS, endpoint, base, setup.max_steps)
         options |= setup.agent_options
         model = options.pop("model_name", None)
-        provider = "anthropic" if kind.name() == "claude-code" else "openai"
+        provider = "anthropic" if kind == "claude-code" else "openai"
         return AgentConfig(
             name=name,
             model_name=model or f"{provider}/{endpoint.model}",
@@ -113,10 +113,10 @@ class TrialRunner:
             env=variables,
         )
 
-    async def _environment(self, endpoint: Endpoint) -> Any:
+    def _environment(self, policy_socket: str) -> Any:
         name = self._setup.sandbox
         if name == BUBBLEWRAP:
-            options = {"policy_socket": await self._door(endpoint), "programs": list(self._setup.programs)}
+            options = {"policy_socket": policy_socket, "programs": list(self._setup.programs)}
             return EnvironmentConfig(import_path=SANDBOX, kwargs=options)
         if ":" in name:
             return EnvironmentConfig(import_path=name)
@@ -189,7 +189,8 @@ async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
 
 async def serve(orders: StreamReader, send: Callable[[Answer], None]) -> None:
     """Carry out orders until they end; then stop all trials."""
-    runner = TrialRunner(SETUP_DECODER.decode(await orders.readline()))
+    setup = SETUP_DECODER.decode(await orders.readline())
+    runner = TrialRunner(setup)
     running: dict[int, Task[None]] = {}
 
     async def answer(order: RunTrial) -> None:
@@ -209,6 +210,7 @@ async def serve(orders: StreamReader, send: Callable[[Answer], None]) -> None:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
     runner.close()
+    remove_folder(Path(setup.folder).parent)  # the runner may have been killed
 
 
 async def main() -> None:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from openclaw_rl.learner.groups import mean_vote, step_reward
+from openclaw_rl.learner.groups import step_reward
 from openclaw_rl.learner.judge.rules.rules import LONGEST_HINT, read_message, strip_stamp
 from openclaw_rl.learner.judge.rules.rules import VERSION as RULES
 from openclaw_rl.learner.judge.selection import NONE
 from openclaw_rl.learner.methods import Method
 from openclaw_rl.shared.journal import Attempted, Lineage
 from openclaw_rl.shared.journal.accounting import STALE
+from openclaw_rl.shared.journal.step_statistics import mean_vote
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import IMPORTED, no_ratio
 from openclaw_rl.shared.records import NOT_UNDERSTOOD, Feedback, Judgement, NextState, Outcome, Sample, Turn, new_id

@@ -46,10 +46,17 @@ async def issue_ticket(request: Request) -> Response:
 
 
 async def issue_token(request: Request) -> Response:
-    """A token for a ticket or a key. Raises `Unauthorized` and `Forbidden`."""
-    body = await read_body(request.receive, read_headers(request.scope), _LARGEST_BODY, _BODY_SECONDS)
+    """A token for a ticket or a key; with a token as bearer and neither, that token, whose time `stay` decides. Raises
+    `Unauthorized` and `Forbidden`.
+    """
+    headers = read_headers(request.scope)
+    body = await read_body(request.receive, headers, _LARGEST_BODY, _BODY_SECONDS)
     fields = read_fields(decode_object(body), _SignInBody)
     admission = _admission(request)
+    seconds = STAY_SECONDS if fields.stay else TOKEN_SECONDS
+    sent = sent_key(headers)
+    if not fields.ticket and not fields.key and sent.startswith(PREFIX):
+        return _signed_in(sent, *await asyncio.to_thread(admission.keep_token, sent, seconds))
     if bool(fields.ticket) == bool(fields.key):
         raise BadRequest("Signing in takes a ticket or a key.", param="ticket")
     caller = _tickets(request).redeem(fields.ticket) if fields.ticket else admission.sign_in(fields.key)
@@ -59,10 +66,8 @@ async def issue_token(request: Request) -> Response:
             "openclaw-rl dashboard",
             code="invalid_ticket",
         )
-    seconds = STAY_SECONDS if fields.stay else TOKEN_SECONDS
     token, expires = await asyncio.to_thread(admission.issue_token, caller, seconds)
-    owner = caller.owner or SERVICE_NAME
-    return _answer({"token": token, "expires": expires, "owner": owner, "admin": caller.admin})
+    return _signed_in(token, caller, expires)
 
 
 async def revoke_token(request: Request) -> Response:
@@ -80,6 +85,11 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = 
     ("/dashboard/token", "DELETE", revoke_token),
 )
 """Path under `/rl`, method, endpoint."""
+
+
+def _signed_in(token: str, caller: Caller, expires: float) -> Response:
+    owner = caller.owner or SERVICE_NAME
+    return _answer({"token": token, "expires": expires, "owner": owner, "admin": caller.admin})
 
 
 def _answer(content: dict[str, Any]) -> Response:

@@ -126,6 +126,12 @@ class Admission:
             raise Unauthorized("The key that asked for this ticket was revoked.")
         return self._tokens.issue(number, secrets[0], seconds)
 
+    def keep_token(self, token: str, seconds: float) -> tuple[Caller, float]:
+        """The caller with a token, which now ends this long after it began, and that end. Raises `Unauthorized`."""
+        assert self._tokens is not None
+        caller = self._of_token(token).caller if self._keys else Caller()
+        return caller, self._tokens.keep(token, seconds)
+
     def revoke_tokens(self, token: str | None) -> int:
         """End a token, or all of them; the number that ended."""
         assert self._tokens is not None

@@ -27,12 +27,13 @@ _PURPOSE = b"openclaw-rl dashboard token\n"
 
 class StoredToken(msgspec.Struct, frozen=True):
     """A token as it is stored: its SHA-256, its HMAC-SHA256 by the key, the number of the stored key it was given for
-    (0: a key of the settings), and its end in Unix seconds.
+    (0: a key of the settings), its beginning and its end in Unix seconds.
     """
 
     digest: str
     signature: str
     number: int
+    started: float
     expires: float
 
     def is_of(self, token: str, secret: str) -> bool:
@@ -55,10 +56,21 @@ class TokenFile:
         stored.
         """
         token = PREFIX + secrets.token_urlsafe(32)
-        stored = StoredToken(_digest(token), _sign(token, secret), number, self._clock() + seconds)
+        started = self._clock()
+        stored = StoredToken(_digest(token), _sign(token, secret), number, started, started + seconds)
         with self._lock:
             self._write([*self._valid(), stored])
         return token, stored.expires
+
+    def keep(self, token: str, seconds: float) -> float:
+        """Let a token that is valid end this long after it began; its end, 0 if there is no such token."""
+        with self._lock:
+            known = {one.digest: one for one in self._valid()}
+            if (found := known.get(_digest(token))) is None:
+                return 0.0
+            known[found.digest] = msgspec.structs.replace(found, expires=found.started + seconds)
+            self._write(list(known.values()))
+        return found.started + seconds
 
     def find(self, token: str) -> StoredToken | None:
         """The stored form of a token that is neither over nor revoked."""

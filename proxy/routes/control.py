@@ -16,13 +16,13 @@ from starlette.responses import Response
 
 from openclaw_rl.proxy.conversation.recorder import EXTENSION
 from openclaw_rl.proxy.conversation.session_id import check_session_id, fault
-from openclaw_rl.proxy.dialects.headers import ANSWER_PREFIX
 from openclaw_rl.proxy.engine.versions import available
 from openclaw_rl.proxy.http import limits
-from openclaw_rl.proxy.http.auth import Admission, Caller
+from openclaw_rl.proxy.http.auth import Admission
 from openclaw_rl.proxy.http.body import read_body, read_headers
 from openclaw_rl.proxy.http.errors import VISIBLE
 from openclaw_rl.proxy.http.json import Fields, decode_object, json_response, read_fields
+from openclaw_rl.proxy.routes.caller import caller_of, is_seen, path_session, service_of, turn_id_of
 from openclaw_rl.proxy.routes.status import status_report
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.errors import BadRequest, Conflict, NotFound
@@ -79,11 +79,6 @@ class _StartBody(msgspec.Struct):
     train: bool = True
 
 
-class _Page(msgspec.Struct):
-    limit: Annotated[int, Meta(ge=0, le=1000)] = 50
-    offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
-
-
 class _ForgetBody(msgspec.Struct):
     session_id: str | None = None
     before: Annotated[float, Meta(ge=0, le=_LARGEST_NUMBER)] | None = None
@@ -107,8 +102,8 @@ async def feedback(request: Request) -> Response:
     if score is None and not text:
         raise BadRequest("Feedback needs a score (-1 to 1), a thumb ('up' or 'down') or a text.", param="score")
     if fields.turn_id is not None:
-        turn_id = _turn_id(fields.turn_id)
-        turn = await service.journal.turn(turn_id) if await _is_seen(request, turn_id) else None
+        turn_id = turn_id_of(fields.turn_id)
+        turn = await service.journal.turn(turn_id) if await is_seen(request, turn_id) else None
         if turn is None:
             raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found", param="turn_id")
         session_id = turn.session_id
@@ -180,7 +175,7 @@ async def session_start(request: Request) -> Response:
     now on.
     """
     service, _, fields = await _read(request, _StartBody)
-    caller = _caller(request)
+    caller = caller_of(request)
     asked = fields.session_id if fields.session_id is not None else new_id("attempt")
     session_id = owned(check_session_id(asked, "session_id", caller.owner), caller.owner)
     if fields.attempts and fields.group is None:
@@ -237,32 +232,22 @@ async def session_done(request: Request) -> Response:
 
 async def status(request: Request) -> Response:
     """The state of the whole service."""
-    return json_response(await status_report(_service(request)))
-
-
-async def sessions(request: Request) -> Response:
-    """The caller's sessions, the last seen first."""
-    page = read_fields(request.query_params, _Page, strict=False)
-    caller = _caller(request)
-    rows = await _service(request).journal.sessions(page.limit, page.offset, None if caller.admin else caller.owner)
-    names = ("session_id", "policy", "main", "side", "settled", "trained", "last_seen")
-    listed = [{name: getattr(row, name) for name in names} | {"episodes": len(row.episodes)} for row in rows]
-    return json_response({"sessions": listed})
+    return json_response(await status_report(service_of(request)))
 
 
 async def session(request: Request) -> Response:
     """One session with its episodes and a line about each turn."""
-    session_id = _path_session(request)
-    row = await _service(request).journal.session(session_id)
-    if row is None or not _caller(request).sees(row.owner):
+    session_id = path_session(request)
+    row = await service_of(request).journal.session(session_id)
+    if row is None or not caller_of(request).sees(row.owner):
         raise NotFound(f"There is no session {session_id!r}.", code="session_not_found")
     return json_response(msgspec.to_builtins(row))
 
 
 async def forget(request: Request) -> Response:
     """Delete a session's content and everything derived from it."""
-    session_id = _path_session(request)
-    versions, pending = await _service(request).sessions.forget(session_id)
+    session_id = path_session(request)
+    versions, pending = await service_of(request).sessions.forget(session_id)
     return json_response({"session_id": session_id, "forgotten": True, "pending": pending, "versions": versions})
 
 
@@ -285,19 +270,10 @@ async def forget_some(request: Request) -> Response:
     return json_response({**msgspec.to_builtins(found), "left": left})
 
 
-async def turn(request: Request) -> Response:
-    """Everything about a turn; takes the ids of chat completions too."""
-    turn_id = _turn_id(request.path_params["turn_id"])
-    explained = await _service(request).journal.explain(turn_id) if await _is_seen(request, turn_id) else None
-    if explained is None:
-        raise NotFound(f"There is no turn {turn_id!r}.", code="turn_not_found")
-    return json_response(explained)
-
-
 async def turn_answer(request: Request) -> Response:
     """The answer of a complete turn alone: history items that a client only names are read here."""
-    turn_id = _turn_id(request.path_params["turn_id"])
-    answer = await _service(request).journal.answer(turn_id) if await _is_seen(request, turn_id) else None
+    turn_id = turn_id_of(request.path_params["turn_id"])
+    answer = await service_of(request).journal.answer(turn_id) if await is_seen(request, turn_id) else None
     if answer is None:
         raise NotFound(f"There is no complete turn {turn_id!r}.", code="turn_not_found")
     return json_response({"turn_id": turn_id, "answer": answer})
@@ -305,7 +281,7 @@ async def turn_answer(request: Request) -> Response:
 
 async def versions(request: Request) -> Response:
     """Every version of the policy; `available`: it can be made live."""
-    rows = await _service(request).journal.versions()
+    rows = await service_of(request).journal.versions()
     listed = [{**msgspec.to_builtins(row), "available": await asyncio.to_thread(available, row)} for row in rows]
     return json_response({"versions": listed})
 
@@ -316,13 +292,13 @@ async def promote(request: Request) -> Response:
     if not number.isascii() or not number.isdigit() or len(number) > 15:
         raise BadRequest(f"{number!r} is no version number.", param="number")
     query = read_fields(request.query_params, _PromoteQuery, strict=False)
-    promoted = await _service(request).versions.promote(int(number), release=query.release, pin=query.pin)
+    promoted = await service_of(request).versions.promote(int(number), release=query.release, pin=query.pin)
     return json_response(promoted)
 
 
 async def unpin(request: Request) -> Response:
     """Let other versions than the pinned one go live again; learning continues if the pin had paused it."""
-    service = _service(request)
+    service = service_of(request)
     number = await service.journal.unpin()
     state = await service.journal.get_control("train", "running")
     return json_response({"unpinned": number, "training": state if service.settings.learning.train else "off"})
@@ -330,7 +306,7 @@ async def unpin(request: Request) -> Response:
 
 async def train(request: Request, state: str) -> Response:
     """Pause training after the step in progress, while chat and capture continue; or train again (`running`)."""
-    service = _service(request)
+    service = service_of(request)
     kept = await service.journal.pinned()
     if kept is not None and state == "running":
         raise Conflict(f"Training waits: {pin_reason(kept)}.", code="pinned")
@@ -347,11 +323,9 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = 
     ("/pause", "POST", partial(train, state="paused")),
     ("/resume", "POST", partial(train, state="running")),
     ("/status", "GET", status),
-    ("/sessions", "GET", sessions),
     ("/sessions/{session_id:path}", "GET", session),
     ("/sessions/{session_id:path}", "DELETE", forget),
     ("/forget", "POST", forget_some),
-    ("/turns/{turn_id}", "GET", turn),
     ("/turns/{turn_id}/answer", "GET", turn_answer),
     ("/versions", "GET", versions),
     ("/versions/{number}/promote", "POST", promote),
@@ -359,40 +333,11 @@ ROUTES: tuple[tuple[str, str, Callable[[Request], Awaitable[Response]]], ...] = 
 )
 
 
-def _turn_id(identity: str) -> str:
-    """A turn's id, or the id of its answer (`chatcmpl-…`, `resp_…`, `msg_…`), as a turn's id."""
-    return ANSWER_PREFIX.sub("turn_", clean_text(identity))
-
-
-def _service(request: Request) -> ProxyService:
-    service: ProxyService = request.app.state.service
-    return service
-
-
-def _caller(request: Request) -> Caller:
-    caller: Caller = request.scope["caller"]
-    return caller
-
-
-async def _is_seen(request: Request, turn_id: str) -> bool:
-    """True if there is such a turn for the caller: one of another owner does not exist for it."""
-    ref, caller = await _service(request).journal.turn_ref(turn_id), _caller(request)
-    if ref is None or caller.attempt is None:
-        return ref is not None and caller.sees(ref.owner)
-    return (ref.session_id, ref.episode) == (caller.attempt.session_id, caller.attempt.episode)
-
-
-def _path_session(request: Request) -> str:
-    """The session that the caller names in the path; an admin names it as it is."""
-    caller, named = _caller(request), str(request.path_params["session_id"])
-    return named if caller.admin else owned(named, caller.owner)
-
-
 async def _read(request: Request, fields: type[Fields]) -> tuple[ProxyService, dict[str, Any], Fields]:
     """The service, the request's body, which may be empty, and the fields in it."""
     data = await read_body(request.receive, request.headers, _LARGEST_BODY, limits.CLIENT_SECONDS)
     body = decode_object(data) if data.strip() else {}
-    return _service(request), body, read_fields(body, fields)
+    return service_of(request), body, read_fields(body, fields)
 
 
 async def _respond(service: ProxyService, reason: str, answer: dict[str, Any]) -> Response:
@@ -407,7 +352,7 @@ def _session_id(request: Request, fields: _Action) -> str:
     value = fields.session_id or read_headers(request.scope).get("x-session-id")
     if value is None:
         raise BadRequest("session_id is missing: put it in the body or in the header X-Session-Id.", param="session_id")
-    caller = _caller(request)
+    caller = caller_of(request)
     owner = caller.owner
     if caller.admin and isinstance(value, str) and MARK in value:  # another's, by its whole id
         owner = owner_of(value.strip())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from openclaw_rl.proxy.conversation.classify import describe
-from openclaw_rl.proxy.routes.why_untrained import why_untrained
+from openclaw_rl.proxy.routes.why_untrained import waiting_for, why_untrained
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal import AuditFigures, ProcessRow
 from openclaw_rl.shared.journal.status import PAUSE_REASON
@@ -32,13 +32,20 @@ def readiness(service: ProxyService) -> dict[str, Any]:
 
 async def status_report(service: ProxyService) -> dict[str, Any]:
     """Asks the journal only; the engine's last answer is at most some seconds old."""
-    counts = await service.counts.read()
+    counts = await service.journal.status()
     processes = await service.journal.processes()
     control = await service.journal.get_control("train", "running")
     figures = await service.journal.learning_figures()
     info = service.watch.info
     training = "off" if not service.settings.learning.train else "paused" if control == "paused" else "running"
     shown = _processes(service, processes)
+    learning: dict[str, Any] = {
+        "capture": service.settings.serve.capture,
+        "training": training,
+        "batch_size": service.settings.learning.batch_size,
+        "learner": shown.get("learner"),
+        "pause_reason": await service.journal.get_control(PAUSE_REASON),
+    }
     return {
         "version": {
             "live": counts["live"],
@@ -54,7 +61,7 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         },
         "classes": [{**entry, "description": describe(entry["reason"])} for entry in counts["classes"]],
         **{name: counts[name] for name in _COUNTS},
-        "accounting": await service.accounts.read(),
+        "accounting": await service.journal.accounting(),
         "backlog": {name: counts[name] for name in ("unjudged", "ready", "groups", "quarantined")},
         "judging": {
             "judge": service.judge,
@@ -65,14 +72,9 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         },
         "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
-        "why_untrained": why_untrained(
-            counts,
-            capture=service.settings.serve.capture,
-            training=training,
-            batch_size=service.settings.learning.batch_size,
-            learner=shown.get("learner"),
-            pause_reason=await service.journal.get_control(PAUSE_REASON),
-        ),
+        "why_untrained": why_untrained(counts, **learning),
+        "waiting_for": waiting_for(counts, **learning),
+        "batch_size": service.settings.learning.batch_size,
         "training": training,
         "learning": {name: getattr(service.settings.learning, name) for name in ("turns_a_step", "max_version_lag")},
         "capture": service.settings.serve.capture,

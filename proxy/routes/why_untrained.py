@@ -1,5 +1,5 @@
-"""Explains why nothing is learned: the first thing that is missing between a request and a step, and what holds the
-learner up.
+"""Explains what learning waits for: the first thing that is missing between a request and a step, and what holds the
+learner up; and why nothing was learned yet.
 """
 
 from __future__ import annotations
@@ -34,23 +34,43 @@ def why_untrained(
     `training` is `running`, `paused` (for `pause_reason`) or `off`, `learner` its process row in `/rl/status`, `None`
     if it never reported.
     """
-    held_up = _switched_off(training, pause_reason) or _hindrance(learner, counts)
     if counts["consumed"]:
-        return held_up
-    missing = _of_traffic(counts, capture=capture) or _of_signals(counts)
+        return _held_up(counts, training, learner, pause_reason)
+    return waiting_for(
+        counts, capture=capture, training=training, batch_size=batch_size, learner=learner, pause_reason=pause_reason
+    )
+
+
+def waiting_for(
+    counts: Mapping[str, Any],
+    *,
+    capture: bool,
+    training: str,
+    batch_size: int,
+    learner: Mapping[str, Any] | None,
+    pause_reason: str = "",
+) -> str:
+    """A sentence about the thing that the next step waits for, or is doing; takes what `why_untrained` takes."""
+    first = not counts["consumed"]
+    held_up = _held_up(counts, training, learner, pause_reason)
+    missing = (_of_traffic(counts, capture=capture) or _of_signals(counts)) if first else ""
     if missing:
         return f"{missing}; and {held_up}" if held_up and learner is not None else missing
     if held_up:
         return f"{_ready(counts)}, but {held_up}"
     if counts["unjudged"] and counts["ready"] < batch_size:
         return f"{_waiting(counts['unjudged'], 'turn')} for a judge; {_ready(counts)}"
-    if not counts["ready"] and counts["known"]:
+    if first and not counts["ready"] and counts["known"]:
         return f"{_counted(counts['known'], 'turn')} taught nothing that the policy does not do already"
-    if not counts["ready"]:
+    if first and not counts["ready"]:
         return f"all that was judged was set aside: {_reasons(counts['quarantined'])}"
     if counts["ready"] >= batch_size:
         return f"{_ready(counts)}; the learner is {_activity(learner) or 'working on it'}"
     return f"{counts['ready']} of the {batch_size} judged turns that a step takes (batch_size)"
+
+
+def _held_up(counts: Mapping[str, Any], training: str, learner: Mapping[str, Any] | None, pause_reason: str) -> str:
+    return _switched_off(training, pause_reason) or _hindrance(learner, counts)
 
 
 def _switched_off(training: str, pause_reason: str) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from openclaw_rl.shared.journal.sessions import EXPECTED
 from openclaw_rl.shared.journal.sqlite import Connection
+from openclaw_rl.shared.journal.tallies import tally
 from openclaw_rl.shared.journal.turns import SPANS
 
 _WAITING = """
@@ -40,38 +40,6 @@ LIVE_LINE = LINE.format("number FROM versions WHERE state IN ('live', 'candidate
 
 STALE = "stale"
 """The beginning of the reason why a turn that is too old is quarantined."""
-
-_PLACES = f"""
-WITH RECURSIVE {LIVE_LINE},
-learned(turn, rejected, in_line) AS (
-  SELECT turn, min(versions.state = 'rejected'), max(versions.state != 'rejected' AND version IN line)
-  FROM samples JOIN version_samples USING (sample_id) JOIN versions ON number = version GROUP BY turn
-),
-sampled(turn, ready, known) AS (SELECT turn, max(state = 'ready'), max(state = 'known') FROM samples GROUP BY turn)
-SELECT CASE
-  WHEN judge_queue.turn IS NOT NULL THEN 'queued'
-  WHEN ready THEN 'ready'
-  WHEN in_line THEN 'consumed'
-  WHEN rejected = 0 THEN 'rolled_back'
-  WHEN rejected AND reason IS NOT NULL THEN 'rejected'
-  WHEN reason IS NOT NULL AND (SELECT score FROM judgements WHERE judgements.turn = turns.id ORDER BY id DESC LIMIT 1)
-    IS NULL AND EXISTS (SELECT 1 FROM judgements WHERE judgements.turn = turns.id) THEN 'without_score'
-  WHEN reason IS NOT NULL THEN 'quarantined'
-  WHEN known THEN 'known'
-  WHEN sampled.turn IS NOT NULL THEN 'superseded'
-  WHEN status != 'complete' OR untrainable != '' THEN 'not_trainable'
-  WHEN coalesce(next_states.role, '') != 'user' AND EXISTS
-    (SELECT 1 FROM controls WHERE key = '{EXPECTED}' || session AND CAST(value AS INTEGER) = episode)
-    THEN 'awaiting_outcome'
-  ELSE 'lost' END AS place, reason, count(*)
-FROM turns LEFT JOIN judge_queue ON judge_queue.turn = turns.id LEFT JOIN sampled ON sampled.turn = turns.id
-LEFT JOIN learned ON learned.turn = turns.id LEFT JOIN quarantines ON quarantines.turn = turns.id
-LEFT JOIN next_states ON next_states.turn = turns.id
-WHERE kind = 'main' AND (next_states.turn IS NOT NULL OR judge_queue.turn IS NOT NULL
-  OR EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id)
-  OR EXISTS (SELECT 1 FROM judgements WHERE judgements.turn = turns.id))
-GROUP BY place, CASE place WHEN 'quarantined' THEN reason END
-"""
 
 PLACES = (
     "queued", "ready", "consumed", "rolled_back", "rejected", "known", "without_score", "superseded",
@@ -109,16 +77,23 @@ def accounting(connection: Connection) -> dict[str, Any]:
     version has learned from it; `rolled_back`: only versions have that it does not descend from; `known`: a step found
     nothing to learn; `without_score`: the judge gave none. `dropped` are those among them that only became too old.
     """
-    found: dict[str, Any] = dict.fromkeys(PLACES, 0)
-    reasons: dict[str, int] = {}
-    for place, reason, count in connection.execute(_PLACES):
-        if place == "quarantined":
-            reasons[reason] = count
-        else:
-            found[place] = count
-    dropped = sum(count for reason, count in reasons.items() if reason.startswith(STALE))
-    settled = sum(found.values()) + sum(reasons.values())
-    return {"settled": settled, **found, "quarantined": reasons, "dropped": dropped}
+    reasons = tally(connection, "set aside")
+    places = tally(connection, "places")
+    return {
+        "settled": sum(places.values()),
+        **{place: places.get(place, 0) for place in PLACES},
+        "quarantined": reasons,
+        "dropped": sum(count for reason, count in reasons.items() if reason.startswith(STALE)),
+    }
+
+
+def wrong_places(connection: Connection) -> int:
+    """The number of turns whose place is not the one that the other tables say. Reads every turn."""
+    return int(
+        connection.value(
+            "SELECT count(*) FROM (SELECT turn, place FROM turn_places EXCEPT SELECT turn, place FROM places)"
+        )
+    )
 
 
 def waiting_count(connection: Connection) -> int:

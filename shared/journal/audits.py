@@ -10,6 +10,7 @@ from openclaw_rl.shared.errors import DamagedRecord
 from openclaw_rl.shared.journal.encoding import naming_damage, pack_floats, unpack_floats
 from openclaw_rl.shared.journal.signals import quarantine_turn
 from openclaw_rl.shared.journal.sqlite import Connection
+from openclaw_rl.shared.journal.tallies import tally
 from openclaw_rl.shared.journal.turns import SPANS, naming_row, turn_row
 from openclaw_rl.shared.journal.views import AuditFigures
 from openclaw_rl.shared.records import Audit
@@ -85,7 +86,7 @@ def aligned_count(connection: Connection, version: int) -> int:
 
 def audit_figures(connection: Connection) -> AuditFigures:
     """Counts of all audits, and the differences found by the latest `RECENT` comparisons."""
-    verdicts = dict(connection.execute("SELECT verdict, count(*) FROM audits GROUP BY verdict").fetchall())
+    verdicts = tally(connection, "audits")
     rows = connection.execute(
         f"SELECT differences, time FROM audits WHERE {_COMPARED} ORDER BY time DESC LIMIT ?", (RECENT,)
     ).fetchall()

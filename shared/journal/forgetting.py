@@ -36,6 +36,7 @@ _OF_A_TURN = (
     "judgements",
     "samples",
     "quarantines",
+    "excluded",
 )
 
 _OLD = """
@@ -171,6 +172,7 @@ def _forget_episode(connection: Connection, session: int, episode: int | None) -
             connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
         connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
         return
+    connection.execute("UPDATE sessions SET title = NULL WHERE id = ?", (session,))  # it may be from this episode
     later = [
         connection.value(f"SELECT min({time}) FROM {table} WHERE session = ? AND episode > ?", session, episode)
         for table, time in (("episodes", "started"), ("turns", "arrived"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openclaw_rl.shared.errors import DamagedRecord
-from openclaw_rl.shared.journal.accounting import accounting
+from openclaw_rl.shared.journal.accounting import accounting, wrong_places
 from openclaw_rl.shared.journal.learning import damaged_versions, samples_of
 from openclaw_rl.shared.journal.signals import records_of
 from openclaw_rl.shared.journal.sqlite import Connection
@@ -38,6 +38,8 @@ def contradictions(connection: Connection) -> list[str]:
     counts = [(int(connection.value(query)), text) for text, query in _CONTRADICTIONS.items()]
     found = [f"{count} {text}" for count, text in counts if count]
     found += [f"the row of version {number} is not what was written" for number in damaged_versions(connection)]
+    wrong = wrong_places(connection)
+    found += [f"{wrong} turns are counted in a wrong place"] if wrong else []
     lost = accounting(connection)["lost"]
     return [*found, f"{lost} settled turns are in no place"] if lost else found
 

@@ -11,7 +11,10 @@ from openclaw_rl.shared.journal import (
     accounting,
     attempts,
     audits,
+    conversations,
     deaths,
+    events,
+    exclusion,
     forgetting,
     groups,
     integrity,
@@ -21,6 +24,8 @@ from openclaw_rl.shared.journal import (
     status,
     transfer,
     turns,
+    verdicts,
+    wishes,
 )
 from openclaw_rl.shared.journal import sessions as episodes
 from openclaw_rl.shared.journal.sqlite import Connection, Database
@@ -79,6 +84,9 @@ class Operations:
     main_turns = Operation(episodes.main_turns)
     session = Operation(episodes.session)
     sessions = Operation(episodes.sessions)
+    session_page = Operation(conversations.session_page)
+    transcript = Operation(conversations.transcript)
+    oldest = Operation(conversations.oldest)
     find_turns = Operation(episodes.find_turns)
     find_answers = Operation(episodes.find_answers)
     side_turns = Operation(episodes.side_turns)
@@ -137,6 +145,17 @@ class Operations:
     version = Operation(learning.version)
     versions = Operation(learning.versions)
     next_version_number = Operation(learning.next_version_number)
+
+    version_lessons = Operation(learning.version_lessons)
+
+    exclude = Operation(exclusion.exclude, writes=True)
+    include = Operation(exclusion.include, writes=True)
+    drop_wish = Operation(wishes.drop_wish, writes=True)
+    dropped_wishes = Operation(wishes.dropped_wishes)
+    wishes = Operation(wishes.wishes)
+    verdicts = Operation(verdicts.verdicts)
+    events_after = Operation(events.events_after)
+    last_event = Operation(events.last_event)
 
     release = Operation(learning.release, writes=True)
     backlog = Operation(accounting.backlog)

@@ -14,12 +14,13 @@ from openclaw_rl.shared.errors import DamagedRecord, JournalError
 from openclaw_rl.shared.journal import encoding
 from openclaw_rl.shared.journal.accounting import LINE, LIVE_LINE
 from openclaw_rl.shared.journal.attempts import attempt_of
+from openclaw_rl.shared.journal.exclusion import is_excluded
 from openclaw_rl.shared.journal.groups import IN_GROUP, outcome_of
 from openclaw_rl.shared.journal.serving import is_removed, keep_pinned, pinned
-from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts
+from openclaw_rl.shared.journal.signals import quarantine_turn, vote_counts, words_after
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.journal.turns import naming_row, read_turn, turn_row
-from openclaw_rl.shared.journal.views import LearningFigures, Lineage, TurnReaction
+from openclaw_rl.shared.journal.views import LearningFigures, Lesson, Lineage, TurnReaction
 from openclaw_rl.shared.messages.images import images_of, misplaced
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
 from openclaw_rl.shared.records import PolicyVersion, Sample, Turn, VersionState, new_id, now
@@ -49,6 +50,7 @@ SELECT turn_id, prompt_digest, (
 )
 FROM judgements JOIN turns ON turns.id = turn JOIN episodes USING (session, episode)
 WHERE (score >= ?1 OR task_group != '') AND kind = 'main' AND status = 'complete'
+  AND NOT EXISTS (SELECT 1 FROM excluded WHERE excluded.turn = turns.id)
   AND judgements.id > (SELECT coalesce(max(id), 0) FROM judgements) - ?2
   AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = turns.id AND later.id > judgements.id)
 ORDER BY judgements.id DESC
@@ -69,6 +71,12 @@ CROSS JOIN samples ON samples.turn = turns.id AND state = 'ready'
 WHERE task_group = ? AND task_group != '' ORDER BY samples.id
 """
 
+_LESSONS = """
+SELECT samples.turn, terms, turn_id, session_id, owner, reward, hint, weight, advantage
+FROM version_samples JOIN samples USING (sample_id) JOIN turns ON turns.id = samples.turn
+JOIN sessions ON sessions.id = session WHERE version = ? ORDER BY position
+"""
+
 _VERSION_PLAIN = ("number", "parent", "state", "checkpoint", "method", "time")
 _VERSION = f"SELECT metrics, guard, {', '.join(_VERSION_PLAIN)} FROM versions"
 
@@ -80,9 +88,9 @@ def describe_sample(sample: Sample, *, correction: bool = False) -> str:
 
 def add_sample(connection: Connection, sample: Sample, *, correction: bool = False) -> None:
     """Make a turn's sample ready; it replaces a ready one of the same turn and lifts its quarantine. Does nothing
-    where an audit found the turn misaligned. Where the live version has learned from the turn it must not count twice:
-    then only a `correction` of what was learned is made ready, and any other sample takes back a correction that
-    still waits. Idempotent by `sample_id`.
+    where an audit found the turn misaligned, or a person excluded it. Where the live version has learned from the turn
+    it must not count twice: then only a `correction` of what was learned is made ready, and any other sample takes back
+    a correction that still waits. Idempotent by `sample_id`.
 
     Ids, logprobs and images stay with the turn: JournalError if the sample's are not the turn's, or if its origin
     is not `turn`.
@@ -107,6 +115,8 @@ def add_sample(connection: Connection, sample: Sample, *, correction: bool = Fal
             f"{sample.turn_id}; make it from the turn as the journal gives it"
         )
     if connection.value("SELECT 1 FROM audits WHERE turn = ? AND verdict = 'misaligned'", row):
+        return
+    if is_excluded(connection, row):
         return
     connection.execute("UPDATE samples SET state = 'superseded' WHERE turn = ? AND state = 'ready'", (row,))
     learned = connection.value(f"{_OF_LIVE} SELECT 1 FROM samples WHERE turn = ? AND {_LESSON}", row)
@@ -250,8 +260,9 @@ def _reactions(rows: list[tuple[Any, ...]]) -> list[TurnReaction]:
     return [TurnReaction(turn_id, score, *map(bool, flags)) for turn_id, score, *flags in rows]
 
 
-def commit_version(connection: Connection, version: PolicyVersion) -> None:
-    """Store a version and consume its samples (ids of journalled ones alone), all or nothing.
+def commit_version(connection: Connection, version: PolicyVersion, lessons: Sequence[Lesson] = ()) -> None:
+    """Store a version and consume its samples (ids of journalled ones alone), all or nothing. `lessons` say how it
+    learned from those that taught it something.
 
     A candidate's parent must be the live version: JournalError if another one was made live meanwhile, or
     one is pinned.
@@ -276,6 +287,10 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
     insert(connection, "versions", values | {"checksum": _version_checksum(values)})
     for position, sample_id in enumerate(version.sample_ids):
         _consume(connection, version.number, position, sample_id)
+    connection.executemany(
+        "UPDATE version_samples SET weight = ?, advantage = ?, terms = ? WHERE sample_id = ? AND version = ?",
+        [(one.weight, one.advantage, json.dumps(dict(one.terms)), one.sample_id, version.number) for one in lessons],
+    )
     if version.state == "candidate" and version.parent is not None:
         live = _live_number(connection)
         if live not in (None, version.parent):
@@ -287,6 +302,18 @@ def commit_version(connection: Connection, version: PolicyVersion) -> None:
             raise JournalError(f"version {version.number} cannot go live: version {kept} is pinned; drop the step")
     if version.state != "candidate":
         _change_state(connection, version.number, "candidate", version.state, version.guard)
+
+
+def version_lessons(connection: Connection, number: int) -> list[dict[str, Any]]:
+    """The turns that a version learned from, in the order of its samples: `words` (what came after the turn), `verdict`
+    and `hint`, and how it learned (`None` where an older version of this program made it, and where it taught nothing).
+    """
+    names = ("turn_id", "session_id", "owner", "verdict", "hint", "weight", "advantage")
+    found = []
+    for turn, terms, *columns in connection.execute(_LESSONS, (number,)).fetchall():
+        lesson = {**dict(zip(names, columns, strict=True)), "words": words_after(connection, turn)}
+        found.append(lesson | {"terms": None if terms is None else _object(terms)})
+    return found
 
 
 def mark_known(connection: Connection, sample_ids: Sequence[str]) -> None:

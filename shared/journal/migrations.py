@@ -5,6 +5,8 @@ keeps only its difference to its `base`: its parent, or for a root a turn that b
 `head`).
 `turn_blobs` says which blobs a turn holds: by position its own messages, at -1 its answer, at -2 its tools;
 `blob_images` which blobs are the images that a message shows.
+`tallies` and `places` count what the service reports, and `events` says what happened: triggers keep all three, with
+whatever writes.
 `judge_queue` holds the turns that wait for a judgement, kept by the same transactions that make them wait, so that no
 query ever has to look for them; `audit_queue` likewise those whose audit is undecided.
 Migrations only ever go forward.
@@ -13,6 +15,7 @@ Migrations only ever go forward.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from openclaw_rl.shared.errors import JournalError
@@ -34,15 +37,25 @@ def migrate(connection: sqlite3.Connection, path: str, migrations: tuple[str, ..
     try:
         found = _schema(connection, path, len(migrations))
         for script in migrations[found:]:
-            for statement in script.split(";"):
-                if statement.strip():
-                    connection.execute(statement)
+            for statement in _statements(script):
+                connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script; those of a trigger hold others."""
+    statement = ""
+    for part in script.split(";"):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            if statement.strip(" \n;"):
+                yield statement
+            statement = ""
 
 
 def _schema(connection: sqlite3.Connection, path: str, known: int) -> int:

@@ -345,9 +345,10 @@ def _session_row(connection: Connection, row: Sequence[Any], turns: Sequence[Tur
 
 def _summaries(connection: Connection, session: int) -> list[TurnSummary]:
     rows = connection.execute(_SUMMARY, (session,)).fetchall()
-    return [TurnSummary(*[*row, bool(settled), *_state(connection, turn)]) for turn, *row, settled in rows]
+    return [TurnSummary(*[*row, bool(settled), *turn_state(connection, turn)]) for turn, *row, settled in rows]
 
 
-def _state(connection: Connection, turn: int) -> tuple[float | None, str]:
+def turn_state(connection: Connection, turn: int) -> tuple[float | None, str]:
+    """The score of the latest judgement of a turn (its row), and its state (see `TurnSummary`)."""
     score = connection.value("SELECT score FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1", turn)
     return score, next((state for query, state in _STATES if connection.value(query, turn)), "")

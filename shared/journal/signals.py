@@ -31,6 +31,9 @@ from openclaw_rl.shared.journal.views import Frame
 from openclaw_rl.shared.records import Feedback, Judgement, Message, NextState, Outcome, Quarantine, Turn, now
 
 _T = TypeVar("_T")
+LONGEST_WORDS = 2000
+"""Characters of what came after a turn, where it is listed."""
+
 Settled = Literal["", "weak", "firm"]
 
 _ROW = "(SELECT id FROM turns WHERE turn_id = ?)"
@@ -99,7 +102,7 @@ def settle(connection: Connection, next_state: NextState, frame: Frame | None = 
     query = "SELECT 1 FROM judgements WHERE turn = ? AND feedback_id IS NULL"
     judged = standing is None and connection.value(query, turn)
     if not judged and (next_state.role == "user" or expected_episode(connection, session) != episode):
-        _queue(connection, turn)
+        queue_turn(connection, turn)
     return "weak" if next_state.weak else "firm"
 
 
@@ -143,7 +146,7 @@ def add_feedback(connection: Connection, feedback: Feedback, *, late: bool = Fal
     ).rowcount
     if added:
         if not _is_attempted(connection, turn):
-            _queue(connection, turn)
+            queue_turn(connection, turn)
         connection.execute(
             "UPDATE sessions SET last_seen = max(last_seen, ?) WHERE id = (SELECT session FROM turns WHERE id = ?)",
             (feedback.time, turn),
@@ -200,7 +203,7 @@ def _take_outcome(connection: Connection, session: int, outcome: Outcome, *, att
         *(session, outcome.episode, attempt, outcome.reward is not None),
     )
     for turn in turns:
-        _queue(connection, turn)
+        queue_turn(connection, turn)
 
 
 def _is_repeated(connection: Connection, session: int, outcome: Outcome) -> bool:
@@ -254,7 +257,7 @@ def add_judgement(connection: Connection, judgement: Judgement) -> None:
     end_work(connection, "judge", [judgement.turn_id])
     replaced = judgement.next_turn_id is not None and _replaced(connection, turn, judgement.next_turn_id)
     if replaced or _newer_feedback(connection, turn):
-        _queue(connection, turn)
+        queue_turn(connection, turn)
     else:
         connection.execute("DELETE FROM judge_queue WHERE turn = ?", (turn,))
 
@@ -311,7 +314,7 @@ def next_state(connection: Connection, turn_id: str) -> NextState | None:
 def feedback_for(connection: Connection, turn_id: str) -> list[Feedback]:
     """Explicit feedback on a turn in the order in which it was said: the latest word counts."""
     row = connection.value(_ROW[1:-1], turn_id)
-    return [] if row is None else _feedback_of(connection, row)
+    return [] if row is None else feedback_of(connection, row)
 
 
 def session_feedback(connection: Connection, session_id: str, source: str) -> list[Feedback]:
@@ -352,6 +355,7 @@ def prompts_seen(connection: Connection, limit: int, *, images: bool = False) ->
     rows = connection.execute(
         "SELECT turns.id, prompt_digest FROM next_states JOIN turns ON turns.id = next_states.turn "
         "WHERE role = 'user' AND kind = 'main' AND status = 'complete' AND (?1 OR image_spans = x'5b5d') "
+        "AND NOT EXISTS (SELECT 1 FROM excluded WHERE excluded.turn = turns.id) "
         "ORDER BY next_states.turn DESC",
         (images,),
     )
@@ -380,7 +384,9 @@ def hints_after(connection: Connection, number: int, limit: int) -> list[tuple[i
     the judgement's number; oldest first.
     """
     rows = connection.execute(
-        "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > ? ORDER BY id DESC LIMIT ?", (number, limit)
+        "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > ? AND NOT EXISTS "
+        "(SELECT 1 FROM excluded WHERE excluded.turn = judgements.turn) ORDER BY id DESC LIMIT ?",
+        (number, limit),
     ).fetchall()
     return [(int(number), str(hint)) for number, hint in rows[::-1]]
 
@@ -392,6 +398,7 @@ def accepted_answers(connection: Connection, limit: int) -> list[tuple[int, str]
     rows = connection.execute(
         "SELECT judgements.id, turn_id FROM judgements JOIN turns ON turns.id = turn WHERE score > 0 "
         "AND judgements.id > (SELECT coalesce(max(id), 0) FROM judgements) - ? "
+        "AND NOT EXISTS (SELECT 1 FROM excluded WHERE excluded.turn = turns.id) "
         "AND NOT EXISTS (SELECT 1 FROM judgements AS later WHERE later.turn = turns.id "
         "AND later.id > judgements.id) AND (feedback_id IS NOT NULL "
         "OR EXISTS (SELECT 1 FROM next_states WHERE next_states.turn = turns.id AND role = 'user')) "
@@ -443,6 +450,18 @@ def _count_votes(connection: Connection, judgement: Judgement) -> None:
     connection.execute("INSERT OR REPLACE INTO controls (key, value) VALUES (?,?)", (_VOTES, counts))
 
 
+def words_after(connection: Connection, turn: int) -> str:
+    """The words that came after the turn of a row: feedback if any has some, else the next state; cut to
+    `LONGEST_WORDS`.
+    """
+    with suppress(DamagedRecord):
+        said = [one.text for one in feedback_of(connection, turn) if one.text]
+        body = connection.value("SELECT body FROM next_states WHERE turn = ?", turn)
+        words = said[-1] if said else "" if body is None else unpack_record(body, NextState).text
+        return words[:LONGEST_WORDS]
+    return ""
+
+
 def records_of(connection: Connection, turn: int) -> list[msgspec.Struct]:
     """The next state, feedback and judgements of a row. Raises `DamagedRecord`."""
     tables: dict[str, type[msgspec.Struct]] = {
@@ -461,10 +480,12 @@ def _records(connection: Connection, record: type[_T], query: str, key: str) -> 
         return [unpack_record(body, record) for body in connection.column(query, key)]
 
 
-def _queue(connection: Connection, turn: int) -> None:
+def queue_turn(connection: Connection, turn: int) -> None:
+    """Let the turn of a row wait for a judge, if it may be trained on and no person has excluded it."""
     connection.execute(
         "INSERT OR IGNORE INTO judge_queue SELECT id FROM turns "
-        "WHERE id = ? AND kind = 'main' AND status = 'complete' AND untrainable = ''",
+        "WHERE id = ? AND kind = 'main' AND status = 'complete' AND untrainable = '' AND id NOT IN (SELECT turn "
+        "FROM excluded)",
         (turn,),
     )
 
@@ -490,12 +511,12 @@ def _newer_feedback(connection: Connection, turn: int) -> bool:
     """True if the last word on the turn is another one than its latest judgement saw. A word that was said before that
     and came late changes nothing.
     """
-    said = _feedback_of(connection, turn)
+    said = feedback_of(connection, turn)
     query = "SELECT feedback_id FROM judgements WHERE turn = ? ORDER BY id DESC LIMIT 1"
     return bool(said) and connection.value(query, turn) != said[-1].feedback_id
 
 
-def _feedback_of(connection: Connection, turn: int) -> list[Feedback]:
+def feedback_of(connection: Connection, turn: int) -> list[Feedback]:
     """The feedback on the turn of a row in the order in which it was said."""
     with naming_row(turn):
         bodies = connection.column("SELECT body FROM feedback WHERE turn = ? ORDER BY id", turn)

@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 
 from openclaw_rl.shared.journal import attempts, audits, groups, signals
+from openclaw_rl.shared.journal.accounting import waiting_count
 from openclaw_rl.shared.journal.encoding import token_ids
+from openclaw_rl.shared.journal.exclusion import is_excluded
 from openclaw_rl.shared.journal.sessions import expected_episode
 from openclaw_rl.shared.journal.sqlite import Connection
+from openclaw_rl.shared.journal.tallies import tally, total
 from openclaw_rl.shared.journal.turns import find_turn, turn_row
 from openclaw_rl.shared.journal.views import ProcessRow
 from openclaw_rl.shared.objective.importance_ratio import no_ratio
@@ -22,10 +25,11 @@ from openclaw_rl.shared.records import Audit, Turn, now
 PAUSE_REASON = "pause reason"
 """The control that says why training is paused, "" where a person paused it."""
 
-_SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "time", "version", "version_state")
+_SAMPLE_FIELDS = ("sample_id", "state", "reward", "hint", "time", "version", "version_state", "weight", "advantage")
 
 _SAMPLES = """
-SELECT samples.sample_id, samples.state, reward, hint, samples.time, version, versions.state
+SELECT samples.sample_id, samples.state, reward, hint, samples.time, version, versions.state, weight,
+  advantage
 FROM samples LEFT JOIN version_samples ON version_samples.sample_id = samples.sample_id
 LEFT JOIN versions ON number = version WHERE turn = ? ORDER BY samples.id
 """
@@ -56,8 +60,9 @@ def processes(connection: Connection) -> dict[str, ProcessRow]:
     return {name: ProcessRow(name, pid, time, json.loads(status)) for name, pid, time, status in rows}
 
 
-def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
+def explain(connection: Connection, turn_id: str, *, tokens: bool = True) -> dict[str, Any] | None:
     """Everything known of a turn, ready for JSON (bytes as hexadecimal digits); `None` if there is no such turn.
+    Without `tokens` the ids and logprobs are left out, which are most of it.
 
     `attempt` is the place of a step in an attempt of an environment, with all attempts of its group as `members`;
     `awaits_outcome`: the outcome of its episode is still to come, and it can be judged by that.
@@ -71,7 +76,8 @@ def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
     quarantine = connection.execute("SELECT reason, time FROM quarantines WHERE turn = ?", (row,)).fetchone()
     samples = [dict(zip(_SAMPLE_FIELDS, values, strict=True)) for values in connection.execute(_SAMPLES, (row,))]
     return {
-        "turn": _plain(turn),
+        "turn": _turn(turn, tokens=tokens),
+        "excluded": is_excluded(connection, row),
         "extends_parent": _extends_parent(connection, turn),
         "next_state": _plain(signals.next_state(connection, turn_id)),
         "feedback": _plain(signals.feedback_for(connection, turn_id)),
@@ -89,47 +95,52 @@ def explain(connection: Connection, turn_id: str) -> dict[str, Any] | None:
 
 
 def status(connection: Connection) -> dict[str, Any]:
-    """Counts of everything, ready for JSON.
+    """Counts of everything, ready for JSON; costs the same however long the journal is.
 
     `groups` are those of attempts with samples that wait for a step; `classes` also counts what was forgotten or never
     recorded; `interactions` are main turns that a person answered; `last_change` gives the live version, its time (Unix
-    seconds) and the interactions that it had.
+    seconds) and the interactions since it went live.
     """
 
-    def by_name(query: str) -> dict[str, int]:
-        return {str(name): int(count) for name, count in connection.execute(query)}
-
-    def number(query: str, *values: object) -> int:
-        return int(connection.value(query, *values))
-
-    answered = "SELECT count(*) FROM next_states JOIN turns ON turns.id = turn WHERE role = 'user' AND kind = 'main'"
-    live = connection.execute("SELECT number, time FROM versions WHERE state = 'live'").fetchone()
-    since = number(f"{answered} AND arrived > ?", live[1]) if live else 0
     turns = {"total": 0, "main": 0, "side": 0, "complete": 0, "aborted": 0, "error": 0}
-    for kind, state, count in connection.execute("SELECT kind, status, count(*) FROM turns GROUP BY kind, status"):
-        for name in ("total", kind, state):
+    for key, count in tally(connection, "turns").items():
+        for name in ("total", *key.split()):
             turns[name] += count
+    live = connection.execute("SELECT number, time FROM versions WHERE state = 'live'").fetchone()
+    interactions = total(connection, "interactions")
+    since = max(0, interactions - total(connection, "interactions before"))
     classes = connection.execute("SELECT kind, reason, count FROM traffic ORDER BY count DESC, kind, reason")
     waiting = groups.waiting_groups(connection)
-    samples = by_name("SELECT state, count(*) FROM samples GROUP BY state")
+    samples = tally(connection, "samples")
     return {
         "turns": turns,
         "classes": [{"kind": kind, "reason": reason, "count": count} for kind, reason, count in classes],
-        "sessions": number("SELECT count(*) FROM sessions"),
-        "open_episodes": number("SELECT count(*) FROM episodes WHERE ended IS NULL"),
-        "next_states": by_name("SELECT role, count(*) FROM next_states GROUP BY role"),
-        "interactions": number(answered),
-        "feedback": number("SELECT count(*) FROM feedback"),
-        "judgements": number("SELECT count(*) FROM judgements"),
-        "unjudged": number("SELECT count(*) FROM judge_queue"),
+        "sessions": total(connection, "sessions"),
+        "open_episodes": int(connection.value("SELECT count(*) FROM episodes WHERE ended IS NULL")),
+        "next_states": tally(connection, "next states"),
+        "interactions": interactions,
+        "feedback": total(connection, "feedback"),
+        "judgements": total(connection, "judgements"),
+        "unjudged": waiting_count(connection),
         "ready": samples.get("ready", 0),
         "groups": {"waiting": len(waiting), "ready": sum(group.ready for group in waiting)},
         "consumed": samples.get("consumed", 0),
         "known": samples.get("known", 0),
-        "quarantined": by_name("SELECT reason, count(*) FROM quarantines GROUP BY reason"),
-        "versions": by_name("SELECT state, count(*) FROM versions GROUP BY state"),
+        "quarantined": tally(connection, "quarantined"),
+        "versions": tally(connection, "versions"),
         "live": live[0] if live else None,
         "last_change": {"version": live[0], "time": live[1], "interactions": since} if live else None,
+    }
+
+
+def _turn(turn: Turn, *, tokens: bool) -> dict[str, Any]:
+    left_out = () if tokens else ("prompt_ids", "response_ids", "logprobs")
+    count = len(turn.logprobs)
+    return {
+        **{name: _plain(getattr(turn, name)) for name in turn.__struct_fields__ if name not in left_out},
+        "prompt_tokens": len(turn.prompt_ids),
+        "response_tokens": len(turn.response_ids),
+        "mean_logprob": math.fsum(turn.logprobs) / count if count else None,
     }
 
 

@@ -15,14 +15,18 @@ from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.messages.equality import answer_marks, text_mark
+from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
 from openclaw_rl.shared.owners import owner_of
-from openclaw_rl.shared.records import ImageSpan, Sampling, Timings, Turn, VersionSpan, now
+from openclaw_rl.shared.records import ImageSpan, Message, Sampling, Timings, Turn, VersionSpan, now
 
 GENERATIONS = 64
 """A turn this many differences away from a full copy starts again from the head, so that reading one stays fast."""
 
 FAN_OUT = 256
 """So many turns may hang on a full copy before there is a new one: forgetting it rewrites no more than these."""
+
+_LONGEST_TITLE, _READ_OF_TITLE = 80, 1000
+"""Characters of a session's title, and of the message that it is taken from."""
 
 PARENT_FORGOTTEN = "its parent was forgotten"
 
@@ -133,6 +137,9 @@ def record_turn(connection: Connection, turn: Turn) -> bool:
         "shared_ids": shared_ids,
     }
     row = insert(connection, "turns", values)
+    if turn.kind == "main":
+        titled = "UPDATE sessions SET title = ? WHERE id = ? AND title IS NULL"
+        connection.execute(titled, (title_of(turn.messages), session))
     facts = [values[name] for name in _FACTS]
     connection.execute(
         "INSERT INTO contents (turn, prompt_rest, response_ids, logprobs, checksum) VALUES (?,?,?,?,?)",
@@ -422,3 +429,17 @@ def _body(connection: Connection, blob: int) -> tuple[bytes, bytes]:
 def _load(connection: Connection, blob: int) -> Any:
     """The value of a blob. Raises `DamagedRecord`."""
     return encoding.decode(_body(connection, blob)[1])
+
+
+def read_message(connection: Connection, blob: int) -> Message:
+    """A stored message, with images by their digests. Raises `DamagedRecord`."""
+    message: Message = _load(connection, blob)
+    return message
+
+
+def title_of(messages: Sequence[Message]) -> str:
+    """The first words that a person wrote, "" where no one has."""
+    asked = (message for message in messages if message["role"] == "user" and not is_internal_context(message))
+    first = next(asked, None)
+    words = "" if first is None else " ".join(text_of(first)[:_READ_OF_TITLE].split())
+    return words if len(words) <= _LONGEST_TITLE else f"{words[:_LONGEST_TITLE].rstrip()}…"

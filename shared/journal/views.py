@@ -228,6 +228,17 @@ class LearningFigures(msgspec.Struct, frozen=True):
     failed: int = 0
 
 
+class Lesson(msgspec.Struct, frozen=True):
+    """The way in which a version learned from one of its samples: the weight in the means of the loss, the advantage
+    (`None`: no reward trained), and the terms of the loss that it took part in, with the weight of each.
+    """
+
+    sample_id: str
+    weight: float
+    advantage: float | None
+    terms: Mapping[str, float]
+
+
 class Lineage:
     """The versions by their parents, seen from the `live` one. Rejected ones have numbers too, so a difference of
     numbers is not a number of updates.

@@ -100,7 +100,7 @@ def test_sessions_lists_and_shows_one(service: Proxy, talk: Talk) -> None:
     assert "2 main and 0 side turns, 1 settled" in shown
     assert first in shown
     assert "1: no turn before it: the conversation begins here" in shown
-    rows = json.loads(run(service, "sessions", "--json", "--limit", "1"))["sessions"]
+    rows = json.loads(run(service, "sessions", "--json", "--limit", "1"))["items"]
     assert [row["session_id"] for row in rows] == [talk.session]
 
 

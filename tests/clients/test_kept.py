@@ -54,7 +54,7 @@ def test_with_capture_off_nothing_is_kept_in_any_dialect(start_proxy: Callable[.
     turns = ask(proxy, {"x-session-id": "off"})
     with proxy.client() as client:
         assert [client.get(f"/rl/turns/{turn}").status_code for turn in turns] == [404] * 3
-        assert client.get("/rl/sessions").json() == {"sessions": []}
+        assert client.get("/rl/sessions").json()["items"] == []
         going_on = {
             "model": "policy",
             "input": "And?",
@@ -83,7 +83,7 @@ def test_forgetting_a_session_leaves_nothing_of_it(captured: Captured) -> None:
         history = [*REQUESTS["chat"][1]["messages"], {"role": "assistant", "content": answer.answer["content"]}]
         more = {"role": "user", "content": f"That was wrong, {SECRET}."}
         captured.proxy.chat([*history, more], headers=session)
-        listed = client.get("/rl/sessions").json()["sessions"]
+        listed = client.get("/rl/sessions").json()["items"]
         [row] = [row for row in listed if row["session_id"] == session["x-session-id"]]
         assert (row["main"], row["side"]) == (4, 3)
         assert on_disk(captured.proxy.data)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.commands.why import story
 from openclaw_rl.learner import batch
 from openclaw_rl.learner.attempts import accepted_attempts
 from openclaw_rl.learner.batch import Batch
 from openclaw_rl.learner.ready import CONSTANT, NOTHING
+from openclaw_rl.proxy.routes.story import story
 from openclaw_rl.shared.records import Feedback, Outcome, PolicyVersion, Sample, Turn, VersionSpan
 from tests.learner.judged import HINTS, STEPS, judgement_of
 from tests.learner.world import World, Worlds

@@ -9,15 +9,13 @@ import pytest
 
 from openclaw_rl.learner.groups import (
     GroupFigures,
-    StepStatistics,
     advantage,
     compare,
     group_figures,
     is_complete,
-    mean_vote,
-    statistics,
     step_reward,
 )
+from openclaw_rl.shared.journal.step_statistics import StepStatistics, mean_vote, statistics
 from openclaw_rl.shared.journal.views import GroupAttempt, GroupStep, WaitingGroup
 from openclaw_rl.shared.records import Vote
 from tests.learner.test_methods_and_guard import sample

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.learner.hints import BALANCES, UNRELATED, HintMemory
+from openclaw_rl.learner.hints import UNRELATED, HintMemory
 from openclaw_rl.learner.rollouts.rehearsal import hinted_prompts
 from openclaw_rl.shared.engine.protocol import Scores
 from openclaw_rl.shared.errors import ContextLengthExceeded, EngineError
 from openclaw_rl.shared.journal import AsyncJournal
+from openclaw_rl.shared.journal.wishes import BALANCES
 from openclaw_rl.shared.messages.normalize import ChatInput
 from openclaw_rl.shared.records import Judgement, NextState, Turn
 from openclaw_rl.shared.rendering.prompter import Prompter

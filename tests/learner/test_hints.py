@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.learner.hints import distinct, same, with_own
+from openclaw_rl.learner.hints import distinct, with_own
+from openclaw_rl.shared.messages.wishes import same
 
 
 def test_near_duplicates_are_one() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.commands.why import story
 from openclaw_rl.learner import versions
 from openclaw_rl.learner.loop import POLL, keep_engine_in_step
+from openclaw_rl.proxy.routes.story import story
 from openclaw_rl.shared.engine.protocol import Priority
 from openclaw_rl.shared.errors import EngineError, JournalError, TrainerError
 from openclaw_rl.shared.records import Feedback, PolicyVersion, Sample, VersionSpan
@@ -49,6 +49,20 @@ async def test_there_is_no_update_before_the_first_complaint_and_nothing_is_lost
     version = await world.journal.version(1)
     assert version is not None and len(version.sample_ids) == 7
     assert await world.journal.ready_count() == 0
+    lessons = await world.journal.version_lessons(1)
+    taught = [one for one in lessons if one["terms"] is not None]
+    assert len(lessons) == 7 and [one["words"] for one in taught] == ["no bold please"]
+    assert (taught[0]["terms"], taught[0]["weight"], taught[0]["advantage"]) == ({"distill": 1.0}, 1.0, None)
+
+
+async def test_a_wish_that_a_person_dropped_is_taught_neither_by_itself_nor_as_a_remembered_one(worlds: Worlds) -> None:
+    world = worlds()
+    await world.versions.start()
+    await tell(world, 1, ["no bold please", "thanks", "thanks", "thanks"])
+    (wish,) = await world.journal.wishes()
+    await world.journal.drop_wish(int(wish["id"]))
+    assert not await world.learner.once()
+    assert world.progress.state == "waiting for a first signal" and await world.journal.ready_count() == 4
 
 
 async def test_a_batch_is_the_oldest_samples_and_the_rest_wait(worlds: Worlds) -> None:
@@ -412,7 +426,7 @@ async def test_a_crash_before_the_commit_means_the_step_did_not_happen(worlds: W
     await tell(first, 1, list(COMPLAINTS[:4]))
     commit = first.journal.commit_version
 
-    async def dies(version: PolicyVersion) -> None:
+    async def dies(version: PolicyVersion, lessons: object) -> None:
         raise KeyboardInterrupt
 
     first.journal.commit_version = dies  # type: ignore[method-assign]

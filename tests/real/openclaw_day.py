@@ -18,10 +18,11 @@ import httpx
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import Turn
 from tests.clients.engine_log import LoggedEngine
-from tests.processes import KEY
 from tests.rigs.openclaw import OpenClaw
 
 SECONDS = 240.0
+ADMIN_KEY = "the-admin-key"
+"""The service's; OpenClaw has that of a client."""
 MOST = 60
 PAUSE = 10.0
 """Seconds between the last lines: the learner works only while there is little traffic."""
@@ -161,7 +162,7 @@ class Day:
 
     def statuses(self) -> dict[str, float]:
         """The number of chat requests that the service answered, by HTTP status."""
-        metrics = httpx.get(f"{self._service}/metrics", headers={"authorization": f"Bearer {KEY}"}).text
+        metrics = httpx.get(f"{self._service}/metrics", headers={"authorization": f"Bearer {ADMIN_KEY}"}).text
         return {name: float(count) for name, count in REQUESTS.findall(metrics)}
 
     def until(self, true: Callable[[], bool], what: str) -> None:

@@ -20,7 +20,7 @@ from openclaw_rl.shared.settings.settings import EMBEDDED_POLICY, Settings, to_e
 from tests.clients.engine_log import run_logged_engine
 from tests.processes import KEY, ROOT, claim_port, run_engine
 from tests.real import openclaw_day
-from tests.real.openclaw_day import ANNOUNCED, SIDE, SUMMARY, Day, heard
+from tests.real.openclaw_day import ADMIN_KEY, ANNOUNCED, SIDE, SUMMARY, Day, heard
 from tests.rigs.openclaw import OpenClaw
 from tests.rigs.programs import output_of, running
 
@@ -45,6 +45,7 @@ def day(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             engine_url=logged.url,
             port=claim_port("127.0.0.1", 0, setting="port"),
             api_key=KEY,
+            admin_key=ADMIN_KEY,
             data=folder / "data",
             max_output_tokens=64,
             batch_size=2,

@@ -25,6 +25,8 @@ import contained  # type: ignore[import-not-found]
 SPECIAL_MODES = re.compile(r" mode (?:change \d+ => )?1[26]0000 ")
 """Links and submodules in git's summary of a patch."""
 SHOWN = 1500
+READY = "ready"
+"""The line of `run_tests.py` before code under test runs."""
 GIT = ("git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
 
 
@@ -90,14 +92,12 @@ def _failed(spec: Any, repository: Path, tests: Path) -> dict[str, str]:
     """Messages of the tests that do not pass."""
     ids = [*spec["FAIL_TO_PASS"], *spec["PASS_TO_PASS"]]
     python = next(path for path in (*spec["pythons"], sys.executable) if Path(path).exists())
-    with_pytest = any("::" in test for test in ids)
-    flags = ("-B",) if with_pytest else ("-I", "-S", "-B")
     token = secrets.token_hex(16)
     with tempfile.TemporaryFile() as file:
         given = json.dumps({"ids": ids, "descriptor": file.fileno(), "token": token})
         environment = {**os.environ, "PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
         _, output = contained.run(
-            [python, *flags, str(tests / "run_tests.py")],
+            [python, "-I", "-B", str(tests / "run_tests.py")],
             folder=repository,
             seconds=spec["seconds"],
             stdin=given.encode(),
@@ -106,8 +106,8 @@ def _failed(spec: Any, repository: Path, tests: Path) -> dict[str, str]:
         )
         file.seek(0)
         found = _results(file.read().decode("utf-8", "replace"), token)
-    if with_pytest and "No module named 'pytest'" in output:
-        raise RuntimeError(f"there is no pytest in {python}")
+    if READY not in found:
+        raise RuntimeError(f"{python} cannot run the tests: {output.strip()[-SHOWN:]}")
     return {test: found.get(test, "did not run") for test in ids if found.get(test, "did not run")}
 
 

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 LONGEST = 300
+READY = "ready"
+"""The line before code under test runs: from then on a missing result is a failure."""
 _BY_CLASS = re.compile(r"(\w+) \(([\w.]+)\)")
 
 
@@ -85,6 +87,9 @@ class _Plugin:
     def __init__(self) -> None:
         self.messages: dict[str, str] = {}
 
+    def pytest_load_initial_conftests(self) -> None:
+        sys.path.insert(0, os.getcwd())  # installed plugins are loaded by now
+
     def pytest_runtest_logreport(self, report: Any) -> None:
         message = "" if report.passed else f"{report.outcome}: {str(report.longrepr)[-LONGEST:]}"
         self.messages[report.nodeid] = self.messages.get(report.nodeid, "") or message
@@ -96,8 +101,9 @@ class _Plugin:
 
 def run_pytest(ids: Sequence[str], results: Results) -> None:
     """Run the files of pytest's ids. Raises `ImportError` without pytest."""
-    import pytest
+    import pytest  # before the checkout is on the path: it may have a module of that name
 
+    results.add(READY, "")
     plugin = _Plugin()
     files = sorted({test.partition("::")[0] for test in ids})
     try:
@@ -113,11 +119,12 @@ def main() -> None:
     given = json.load(sys.stdin)
     results = Results(given["descriptor"], given["token"])
     ids: list[str] = given["ids"]
-    sys.path.insert(0, os.getcwd())
     by_pytest = [test for test in ids if "::" in test]
-    run_unittest([test for test in ids if "::" not in test], results)
     if by_pytest:
         run_pytest(by_pytest, results)
+    results.add(READY, "")
+    sys.path.insert(0, os.getcwd())
+    run_unittest([test for test in ids if "::" not in test], results)
 
 
 if __name__ == "__main__":

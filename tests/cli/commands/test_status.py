@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.cli.commands.status import accounting_lines, show, traffic_lines, unrecorded_lines
+from openclaw_rl.cli.client import Service
+from openclaw_rl.cli.commands.status import accounting_lines, rendered, show, traffic_lines, unrecorded_lines
 from openclaw_rl.shared.journal.accounting import PLACES
 
 FREE = {"places": 4, "active": 1, "waiting": 0, "refused": 0}
@@ -83,3 +84,8 @@ def test_settled_turns_are_accounted_for() -> None:
     ]
     lost = {"settled": 1, **dict.fromkeys(PLACES, 0), "quarantined": {}, "lost": 1, "dropped": 0}
     assert accounting_lines(lost) == [("settled", "1 = 1 LOST")]
+
+
+def test_a_watched_service_that_is_away_is_reported_in_place() -> None:
+    text = rendered(Service("http://127.0.0.1:1", "key"), 80)
+    assert "http://127.0.0.1:1" in text and "Ctrl-C ends this" in text

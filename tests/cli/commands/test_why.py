@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.cli.commands.why import story
+from openclaw_rl.proxy.routes.story import story
 from openclaw_rl.shared.journal import Journal
 from openclaw_rl.shared.records import NextState, Outcome, Role, Turn
 from tests.shared.journal_records import make_turn

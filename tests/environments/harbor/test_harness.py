@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.environments.attempt import Endpoint, EnvironmentFault, Task
-from openclaw_rl.environments.harbor.harness import HarborHarness, trial_variables
+from openclaw_rl.environments.harbor.harness import PREFIX, HarborHarness, sweep, trial_variables
 from openclaw_rl.environments.harbor.protocol import TrialSetup
 from openclaw_rl.shared.errors import ConfigError
 from tests.processes import ROOT
@@ -95,3 +97,26 @@ def test_keys_stay_out_of_the_process_that_runs_other_peoples_tasks() -> None:
     }
     assert set(trial_variables("bubblewrap", variables)) == {"PATH", "HOME"}
     assert set(trial_variables("modal", variables)) == {"PATH", "HOME", "OPENAI_API_KEY", "MODAL_TOKEN"}
+
+
+def test_folders_of_processes_that_were_killed_are_removed(tmp_path: Path) -> None:
+    names = [f"{PREFIX}{name}" for name in ("old", "held", "new")]
+    for name in (*names, "other"):
+        (tmp_path / name / "trials").mkdir(parents=True)
+        os.utime(tmp_path / name, (0, 0) if "new" not in name else None)
+    with HeldFolder(tmp_path / names[1]):
+        sweep(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {names[1], names[2], "other"}
+
+
+class HeldFolder:
+    """A folder that another process holds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder, os.O_RDONLY)
+
+    def __enter__(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self._descriptor)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.cli.commands.env import env
+from openclaw_rl.environments.tasks.folder import VERIFIER
 from openclaw_rl.environments.tasks.swe.history import FORGET
 from openclaw_rl.environments.tasks.swe.rows import SweRow, read_rows
 from openclaw_rl.shared.errors import ConfigError
@@ -207,13 +208,14 @@ def test_hacks_are_not_paid(hack: str, tmp_path: Path, fields: dict[str, Any]) -
     assert not (tmp_path / "trial/verifier/logs/verifier/reward.json").exists()
 
 
-def test_code_that_never_ends_is_ended(tmp_path: Path, fields: dict[str, Any]) -> None:
-    task = _write(tmp_path, fields)
-    spec = json.loads((task / "tests/tests.json").read_text())
-    (task / "tests/tests.json").write_text(json.dumps(spec | {"seconds": 0.5}))
-    reward, report = trial_reward(task, tmp_path / "trial", "echo 'while True: pass' >> doubling.py")
-    assert reward == "0"
-    assert "did not run" in report
+def test_programs_that_never_end_are_ended_with_all_that_they_began() -> None:
+    code = (
+        "import contained, pathlib, subprocess\n"
+        "print(contained.run(['sh', '-c', 'setsid sleep 60 & sleep 60'], folder=pathlib.Path('/'), seconds=0.2))\n"
+        "print(contained._descendants())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=VERIFIER, capture_output=True, text=True, check=True)
+    assert ran.stdout == "(None, '')\n[]\n"
 
 
 def test_the_report_has_the_linter_and_the_files_left_out(tmp_path: Path, fields: dict[str, Any]) -> None:
@@ -242,6 +244,28 @@ def test_ids_of_pytest_are_run_by_pytest(tmp_path: Path, fields: dict[str, Any])
     assert (failed, "failed: tests/test_doubling.py::Double::test_double: failed:" in report) == ("0", True)
 
 
+FORGED_PYTEST = """\
+class Passed:
+    nodeid, passed = "tests/test_doubling.py::Double::test_double", True
+def main(args, plugins):
+    plugins[0].pytest_runtest_logreport(Passed)
+"""
+FORGED_PLUGIN = """\
+def pytest_runtest_call(item):
+    item.runtest = lambda: None
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("pytest.py", FORGED_PYTEST), ("pytest_timeout.py", FORGED_PLUGIN)])
+def test_modules_named_like_those_of_pytest_are_not_taken_for_them(
+    name: str, text: str, tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    task = _write(tmp_path, fields)
+    _with_python(task, sys.executable)
+    reward, report = trial_reward(task, tmp_path / "trial", f"cat > {name} <<'P'\n{text}P")
+    assert reward == "0", report
+
+
 def test_a_sandbox_without_pytest_gives_no_verdict(tmp_path: Path, fields: dict[str, Any]) -> None:
     task = _write(tmp_path, fields)
     python = tmp_path / "python"
@@ -249,7 +273,7 @@ def test_a_sandbox_without_pytest_gives_no_verdict(tmp_path: Path, fields: dict[
     python.chmod(0o755)
     _with_python(task, str(python))
     reward, report = trial_reward(task, tmp_path / "trial", FIX)
-    assert (reward, "there is no pytest in" in report) == ("", True)
+    assert (reward, "cannot run the tests: ModuleNotFoundError: No module named 'pytest'" in report) == ("", True)
 
 
 @pytest.mark.parametrize(

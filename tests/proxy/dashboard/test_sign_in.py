@@ -57,6 +57,14 @@ async def test_only_the_admin_signs_in_and_only_from_our_own_page(browser: httpx
     week, day = (await sign_in(key="the-admin-key", stay=True)).json(), (await sign_in(key="the-admin-key")).json()
     assert week["expires"] - day["expires"] == pytest.approx((7 * 24 - 12) * 3600, abs=60)
 
+    kept = await browser.post("/rl/dashboard/token", headers=token, json={"stay": True})
+    assert (kept.json()["token"], kept.json()["expires"]) == (
+        signed.json()["token"],
+        pytest.approx(signed.json()["expires"] + (7 * 24 - 12) * 3600),
+    )
+    lost = {"authorization": "Bearer clawrl-token-guess"}
+    assert code(await browser.post("/rl/dashboard/token", headers=lost, json={"stay": True})) == (401, "signed_out")
+
     for foreign in ({"host": "evil.example"}, {"host": "evil.example:30000"}):
         for path in ("/ui/", "/", "/rl/versions", "/healthz"):
             refused = await browser.get(path, headers={**token, **foreign, "accept": "text/html"})

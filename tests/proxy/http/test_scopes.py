@@ -216,16 +216,29 @@ def test_a_key_reads_and_judges_only_what_its_owner_made(service: Proxy) -> None
         sessions = [unquote(one.headers["x-openclaw-rl-session"]) for one in said]
         assert sessions == ["mine@@alice", "mine@@bob", "mine"]
 
-        for path in (f"/rl/turns/{turn}", f"/rl/turns/{turn}/answer", "/rl/sessions/mine", "/rl/sessions/mine@@alice"):
+        turns = (f"/rl/turns/{turn}", f"/rl/turns/{turn}/answer", f"/rl/turns/{turn}/tokens")
+        named = [f"/rl/sessions/mine@@alice{what}" for what in ("", "/transcript", "/consequences")]
+        for path in (*turns, "/rl/sessions/mine", "/rl/sessions/mine/transcript", *named):
             assert alice.get(path).status_code == 200, path
-        for path in (f"/rl/turns/{turn}", f"/rl/turns/{turn}/answer", "/rl/sessions/mine@@alice"):
+        for path in (*turns, *named):
             there, none = bob.get(path), bob.get(path.replace(turn, "turn_none").replace("mine", "none"))
             assert there.status_code == none.status_code == 404
             assert there.json()["error"]["code"] == none.json()["error"]["code"]
             assert ops.get(path).status_code == owner.get(path).status_code == 200
-        listed = [{row["session_id"] for row in one.get("/rl/sessions").json()["sessions"]} for one in (alice, bob)]
+        listed = [{row["session_id"] for row in one.get("/rl/sessions").json()["items"]} for one in (alice, bob)]
         assert listed == [{"mine@@alice"}, {"mine@@bob"}]
-        assert set(sessions) <= {row["session_id"] for row in ops.get("/rl/sessions").json()["sessions"]}
+        assert set(sessions) <= {row["session_id"] for row in ops.get("/rl/sessions").json()["items"]}
+
+        assert ops.get("/rl/sessions?day=2026-02-30").status_code == 400
+        for path in ("/rl/settings", "/rl/logs", "/rl/data", "/rl/evals"):
+            assert (bob.get(path).status_code, ops.get(path).status_code) == (403, 200), path
+        for path in ("/rl/wishes", "/rl/verdicts?by=day"):
+            assert bob.get(path).json()["items"] == [], path
+        assert bob.post(f"/rl/turns/{turn}/exclude").status_code == 403
+        assert owner.post(f"/rl/turns/{turn}/exclude").json() == {"turn_id": turn, "excluded": True}
+        assert alice.get("/rl/sessions/mine/transcript").json()["items"][0]["excluded"] is True
+        assert owner.delete(f"/rl/turns/{turn}/exclude").json() == {"turn_id": turn, "excluded": False}
+        assert "".join(one["text"] for one in alice.get(turns[2]).json()["pieces"])
 
         named = {"model": "policy", "input": "go on", "previous_response_id": turn.replace("turn_", "resp_")}
         assert bob.post("/v1/responses", json=named).status_code == 400

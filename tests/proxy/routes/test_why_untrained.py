@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.proxy.routes.why_untrained import why_untrained
+from openclaw_rl.proxy.routes.why_untrained import waiting_for, why_untrained
 from openclaw_rl.shared.journal.serving import pin_reason
 
 LEARNER = {"alive": True, "detail": {"state": "waiting for a first signal", "detail": "9 samples wait"}}
@@ -12,7 +12,7 @@ TITLES = {"kind": "side", "reason": "title", "count": 9}
 CHATS = {"kind": "main", "reason": "chat", "count": 5}
 
 
-def why(*classes: dict[str, Any], main: int = 0, **changes: Any) -> str:
+def why(*classes: dict[str, Any], main: int = 0, ask: Any = why_untrained, **changes: Any) -> str:
     """The sentence for these counts; settings and learner as named."""
     counts: dict[str, Any] = {
         "classes": classes,
@@ -29,11 +29,22 @@ def why(*classes: dict[str, Any], main: int = 0, **changes: Any) -> str:
     state: dict[str, Any] = {"capture": True, "training": "running", "batch_size": 8, "learner": LEARNER}
     state["pause_reason"] = ""
     state |= {name: changes.pop(name) for name in list(changes) if name in state}
-    return why_untrained(counts | changes, **state)
+    return str(ask(counts | changes, **state))
 
 
 def test_once_something_was_trained_there_is_nothing_to_tell() -> None:
     assert why(CHATS, main=5, consumed=1) == ""
+
+
+def test_a_later_step_waits_for_something_too() -> None:
+    later = {"main": 5, "consumed": 9, "next_states": {"user": 4}, "judgements": 3, "ask": waiting_for}
+    assert why(CHATS, **later) == "0 of the 8 judged turns that a step takes (batch_size)"
+    assert why(CHATS, **later, ready=2, unjudged=1) == "1 turn waits for a judge; 2 judged turns wait for a step"
+    assert why(CHATS, **later, ready=9).startswith("9 judged turns wait for a step; the learner is waiting for a first")
+    assert (
+        why(CHATS, **later, training="off") == "0 judged turns wait for a step, but training is off (the setting train)"
+    )
+    assert why(ask=waiting_for) == why() == "no request has come yet"
 
 
 def test_traffic_without_main_turns_is_reported_with_its_reasons() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_rl.shared.errors import JournalError
 from openclaw_rl.shared.journal import Journal
-from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample, Timings, Turn
+from openclaw_rl.shared.records import PolicyVersion, Quarantine, Sample, Turn
 from tests.shared.journal_records import agent_turns, judged, make_turn, same_turn, sample_of, thumb, user_reply
 
 
@@ -324,11 +324,12 @@ def test_a_candidate_goes_live_only_from_the_version_it_was_made_from(journal: J
 
 def test_the_last_change_is_the_live_version_with_the_interactions_since(journal: Journal) -> None:
     assert journal.status()["last_change"]["version"] == 0
-    old, new = make_turn(timings=Timings(5.0, None, 6.0)), make_turn(timings=Timings(15.0, None, 16.0))
-    for turn in (old, new):
-        journal.record_turn(turn)
-        journal.settle(user_reply(turn))
+    old, new = make_turn(), make_turn()
+    journal.record_turn(old)
+    journal.settle(user_reply(old))
     journal.commit_version(PolicyVersion(number=7, parent=0, state="live", checkpoint="x", time=10.0))
+    journal.record_turn(new)
+    journal.settle(user_reply(new))
     assert journal.status()["last_change"] == {"version": 7, "time": 10.0, "interactions": 1}
 
 

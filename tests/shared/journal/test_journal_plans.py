@@ -13,10 +13,10 @@ from openclaw_rl.shared.journal.sqlite import Connection
 from openclaw_rl.shared.records import Outcome, PolicyVersion
 from tests.shared.journal_records import judged, make_turn, sample_of, thumb, user_reply
 
-SMALL = ("judge_queue", "versions", "controls", "work", "line", "chain", "waiting", "json_each", "CONSTANT")
+SMALL = ("judge_queue", "versions", "controls", "work", "line", "chain", "waiting", "json_each", "traffic", "CONSTANT")
 """Tables and subqueries that may be read from end to end."""
-FEW = ("samples_ready", "episodes_open", "episodes_by_group")
-"""Indexes of few rows: of what waits or is open; and of all attempts in groups, of which only the first one is read."""
+FEW = ("samples_ready", "episodes_open", "episodes_by_group", "audits_compared")
+"""Indexes of few rows: of what waits or is open; and of attempts in groups and audits, of which only some are read."""
 
 
 def test_no_query_of_a_turn_or_a_step_scans_what_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +76,9 @@ def test_no_query_of_a_turn_or_a_step_scans_what_grows(tmp_path: Path, monkeypat
     journal.waiting_rows()
     journal.ready_words(guesses=True, answered=True, turn_ids=[step.turn_id])
     journal.main_turns(step.turn_id)
+    journal.status()
+    journal.accounting()
+    journal.audit_figures()
     journal.close()
     with sqlite3.connect(path) as connection:
         scans = {
