@@ -15,7 +15,7 @@ from openclaw_rl.learner.guard.guard import Guard, GuardVerdict, examine
 from openclaw_rl.learner.guard.held_out import set_aside
 from openclaw_rl.learner.hints import HintMemory, with_own
 from openclaw_rl.learner.judge.selection import MOST_CANDIDATES, candidates_of
-from openclaw_rl.learner.methods import Method, lessons_of, mean_reward, method, subtract_baseline
+from openclaw_rl.learner.methods import Method, lessons_of, method, running_mean, subtract_baseline
 from openclaw_rl.learner.progress import Progress
 from openclaw_rl.learner.reporting.report import step_figures
 from openclaw_rl.learner.revisions import accepted_revisions
@@ -158,7 +158,7 @@ class Learner:
         sample_ids = [sample.sample_id for sample in batch.samples]
         turns = [*(sample.turn_id for sample in batch.samples if sample.turn_id), *batch.held_back]
         baseline = self._settings.learning.baseline
-        usual = mean_reward(await self._journal.versions(samples=False)) if baseline == "running" else None
+        usual = running_mean(await self._journal.mean_rewards()) if baseline == "running" else None
         judged = subtract_baseline(batch.samples, baseline, usual, self._method.trains_reward)
         samples = [await self._hinted(one, batch.hints) for one in judged if self._method.informative(one)]
         prepared: tuple[int | str, ...] = (live.number, *sample_ids)

@@ -16,7 +16,7 @@ from openclaw_rl.shared.errors import ConfigError
 from openclaw_rl.shared.hooks import is_hook, resolve
 from openclaw_rl.shared.journal.views import Lesson
 from openclaw_rl.shared.objective.terms import signal, terms_of
-from openclaw_rl.shared.records import PolicyVersion, Sample
+from openclaw_rl.shared.records import Sample
 from openclaw_rl.shared.settings.settings import Settings
 from openclaw_rl.shared.trainer import Recipe
 
@@ -189,16 +189,14 @@ def method(name: str, settings: Settings | None = None) -> Method:
     return found
 
 
-def mean_reward(versions: Sequence[PolicyVersion]) -> float | None:
-    """The running mean of the rewards of all versions that were not rejected (oldest first); `None` before the first.
+def running_mean(rewards: Sequence[float]) -> float | None:
+    """The running mean of the rewards of all steps (oldest first); `None` before the first.
 
-    It comes from the journal, so a restart changes nothing.
+    They come from the journal, so a restart changes nothing.
     """
     running: float | None = None
-    for version in versions:
-        mean = version.metrics.get("reward/mean")
-        if mean is not None and version.state != "rejected" and version.sample_ids:
-            running = mean if running is None else MEMORY * running + (1.0 - MEMORY) * mean
+    for mean in rewards:
+        running = mean if running is None else MEMORY * running + (1.0 - MEMORY) * mean
     return running
 
 

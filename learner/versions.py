@@ -368,19 +368,19 @@ class Versions:
         """Remove old checkpoints by number and size (`keep_checkpoints`), but never the live one, its parent, the
         pinned one and candidates. What the journal has marked as removed is never made live again.
         """
-        versions = await self._journal.versions(samples=False)
+        versions = await self._journal.stored_versions()
         old = await asyncio.to_thread(self._old, versions, await self._journal.pinned())
         for number in await self._journal.begin_removal(old):
             await self._remove(self._folder / str(number))
 
     def _old(self, versions: Sequence[PolicyVersion], pinned: int | None) -> list[int]:
         """The versions whose checkpoints are too many, or too large together."""
-        there = [version for version in versions if version.checkpoint and Path(version.checkpoint).is_dir()]
+        there = [version for version in versions if Path(version.checkpoint).is_dir()]
         needed = {version.number for version in versions if version.state in ("live", "candidate")}
         needed |= {version.parent or 0 for version in versions if version.state == "live"}
         needed |= set() if pinned is None else {pinned}
-        served = [version.number for version in versions if version.checkpoint]
-        keep = set(served[-self._settings.learning.checkpoints_kept :])
+        numbers = [version.number for version in versions]
+        keep = set(numbers[-self._settings.learning.checkpoints_kept :])
         room = self._settings.learning.checkpoint_bytes
         old = []
         # Those that stay anyhow take their room first.

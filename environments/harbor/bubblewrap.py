@@ -28,6 +28,9 @@ FOLDERS = ("app", "installed-agent", "logs", "solution", "tests", "workspace")
 LOGS = ("agent", "artifacts", "verifier")
 TIMED_OUT = 124
 DAY = 86_400.0
+POLICY_SECONDS = 30.0
+_POLICY_IS_THERE = "until (exec 3<>/dev/tcp/127.0.0.1/30000) 2>/dev/null; do sleep 0.05; done"
+"""The way to the policy is a process that starts after the sandbox; agents may ask at once."""
 
 
 class BubblewrapEnvironment(BaseEnvironment):
@@ -79,6 +82,9 @@ class BubblewrapEnvironment(BaseEnvironment):
             environment=self._image.variables,
             policy_socket=self._socket,
         )
+
+        if self._socket is not None:
+            await self._sandbox.run(_POLICY_IS_THERE, seconds=POLICY_SECONDS)
 
     def _fill(self) -> None:
         for top in (*self._tops, *(f"logs/{log}" for log in LOGS)):

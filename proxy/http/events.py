@@ -31,7 +31,7 @@ class EventFeed:
     def __init__(self, journal: AsyncJournal, seconds: float = FOLLOW_SECONDS) -> None:
         self._journal = journal
         self._seconds = seconds
-        self._listeners: set[asyncio.Queue[JournalEvent | None]] = set()
+        self._listeners: dict[asyncio.Queue[JournalEvent | None], str | None] = {}  # with the owner of each
         self._task: asyncio.Task[None] | None = None
 
     def check_room(self) -> None:
@@ -46,7 +46,7 @@ class EventFeed:
         every now and then. Raises `JournalError`.
         """
         queue: asyncio.Queue[JournalEvent | None] = asyncio.Queue(QUEUED)
-        self._listeners.add(queue)
+        self._listeners[queue] = owner
         try:
             newest = await self._journal.last_event()
             last = newest if after is None else min(after, newest)
@@ -67,10 +67,10 @@ class EventFeed:
                     continue
                 if event is None:
                     return
-                if event.number > last and event.seen_by(owner):
+                if event.number > last:
                     yield _encoded(event)
         finally:
-            self._listeners.discard(queue)
+            self._listeners.pop(queue, None)
 
     async def close(self) -> None:
         """End all listening."""
@@ -88,18 +88,19 @@ class EventFeed:
             except JournalError as error:  # the status says so
                 log.debug("events: %s", error)
                 found = []
-            for queue in list(self._listeners):
-                if len(found) > QUEUED - queue.qsize():
+            for queue, owner in list(self._listeners.items()):
+                seen = [event for event in found if event.seen_by(owner)]
+                if len(seen) > QUEUED - queue.qsize():
                     self._let_go(queue)
                     continue
-                for event in found:
+                for event in seen:
                     queue.put_nowait(event)
             last = found[-1].number if found else last
             if len(found) < READ_AT_ONCE:
                 await asyncio.sleep(self._seconds)
 
     def _let_go(self, queue: asyncio.Queue[JournalEvent | None]) -> None:
-        self._listeners.discard(queue)
+        self._listeners.pop(queue, None)
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(None)

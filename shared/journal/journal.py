@@ -144,6 +144,8 @@ class Operations:
     lineage = Operation(learning.lineage)
     version = Operation(learning.version)
     versions = Operation(learning.versions)
+    stored_versions = Operation(learning.stored_versions)
+    mean_rewards = Operation(learning.mean_rewards)
     next_version_number = Operation(learning.next_version_number)
 
     version_lessons = Operation(learning.version_lessons)

@@ -441,6 +441,20 @@ def versions(connection: Connection, *, samples: bool = True) -> list[PolicyVers
     return _versions(connection, "ORDER BY number", samples=samples)
 
 
+def stored_versions(connection: Connection) -> list[PolicyVersion]:
+    """The versions whose files were not removed, by number, without their samples: few, however many there were."""
+    return _versions(connection, "WHERE checkpoint != '' AND NOT removed ORDER BY number", samples=False)
+
+
+def mean_rewards(connection: Connection) -> list[float]:
+    """The mean reward of the samples of each version that was not rejected and has any, by number."""
+    return connection.column(
+        """SELECT json_extract(metrics, '$."reward/mean"') FROM versions WHERE state != 'rejected' """
+        """AND json_valid(metrics) AND json_extract(metrics, '$."reward/mean"') IS NOT NULL """
+        "AND number IN (SELECT version FROM version_samples) ORDER BY number"
+    )
+
+
 def next_version_number(connection: Connection) -> int:
     """One more than the highest number, rejected ones included; 0 in a new journal."""
     return int(connection.value("SELECT coalesce(max(number) + 1, 0) FROM versions"))

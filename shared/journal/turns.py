@@ -15,7 +15,7 @@ from openclaw_rl.shared.journal import encoding, image_store
 from openclaw_rl.shared.journal.encoding import Content
 from openclaw_rl.shared.journal.sqlite import Connection, insert
 from openclaw_rl.shared.messages.equality import answer_marks, text_mark
-from openclaw_rl.shared.messages.normalize import is_internal_context, text_of
+from openclaw_rl.shared.messages.normalize import clean_text, is_internal_context, text_of
 from openclaw_rl.shared.owners import owner_of
 from openclaw_rl.shared.records import ImageSpan, Message, Sampling, Timings, Turn, VersionSpan, now
 
@@ -441,5 +441,5 @@ def title_of(messages: Sequence[Message]) -> str:
     """The first words that a person wrote, "" where no one has."""
     asked = (message for message in messages if message["role"] == "user" and not is_internal_context(message))
     first = next(asked, None)
-    words = "" if first is None else " ".join(text_of(first)[:_READ_OF_TITLE].split())
+    words = "" if first is None else " ".join(clean_text(text_of(first)[:_READ_OF_TITLE]).split())
     return words if len(words) <= _LONGEST_TITLE else f"{words[:_LONGEST_TITLE].rstrip()}…"

@@ -1,33 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from openclaw_rl.learner.methods import mean_reward, method, subtract_baseline
-from openclaw_rl.shared.records import PolicyVersion
+from openclaw_rl.learner.methods import method, running_mean, subtract_baseline
 from tests.learner.test_methods_and_guard import sample
 
 
-def version(number: int, mean: float | None, **changes: Any) -> PolicyVersion:
-    fields: dict[str, Any] = {
-        "number": number,
-        "parent": number - 1,
-        "state": "retired",
-        "checkpoint": "",
-        "sample_ids": ["s"],
-        "metrics": {} if mean is None else {"reward/mean": mean},
-    }
-    return PolicyVersion(**(fields | changes))
-
-
-def test_the_mean_reward_is_a_running_mean_over_versions_that_count() -> None:
-    assert mean_reward([]) is None
-    assert mean_reward([version(0, None, sample_ids=[])]) is None
-    found = mean_reward(
-        [version(1, 1.0), version(2, 0.0), version(3, -9.0, state="rejected"), version(4, -1.0), version(5, None)]
-    )
-    assert found == pytest.approx(0.9 * (0.9 * 1.0 + 0.1 * 0.0) + 0.1 * -1.0)
+def test_the_usual_reward_is_a_running_mean_over_the_steps() -> None:
+    assert running_mean([]) is None
+    assert running_mean([1.0, 0.0, -1.0]) == pytest.approx(0.9 * (0.9 * 1.0 + 0.1 * 0.0) + 0.1 * -1.0)
 
 
 def test_a_baseline_is_taken_off_rewards_that_train_and_off_no_others() -> None:

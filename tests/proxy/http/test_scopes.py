@@ -178,6 +178,20 @@ def test_a_clients_key_opens_its_routes_and_the_admin_key_all() -> None:
         assert admission.admit(bearer("boss"), method, path) == Caller(2), path
 
 
+def test_our_adapter_alone_looks_up_an_answer_for_a_client(tmp_path: Path) -> None:
+    file = KeyFile(tmp_path)
+    keys = ("client", file.create("bob", ["chat"]))
+    admission = Admission(["client"], file, lambda headers: headers.get("mark") == "ours", admin_key="boss")
+    for key in keys:
+        ours = bearer(key) | {"mark": "ours"}
+        assert not admission.admit(ours, "GET", "/v1/rl/turns/turn_1/answer").admin
+        for method, path in (("GET", "/rl/sessions"), ("POST", "/rl/turns/turn_1/exclude")):
+            with pytest.raises(Forbidden):
+                admission.admit(ours, method, path)
+        with pytest.raises(Forbidden):
+            admission.admit(bearer(key) | {"mark": "made up"}, "GET", "/rl/turns/turn_1/answer")
+
+
 def test_one_key_does_everything_where_it_is_the_admin_key_too_or_there_is_none() -> None:
     for admission in (Admission(["one", "two"], admin_key="one"), Admission(["one"])):
         assert admission.admit(bearer("one"), "POST", "/rl/pause") == Caller()

@@ -241,7 +241,7 @@ def test_sessions_are_listed_explained_and_forgotten(service: Proxy) -> None:
         body = {"messages": HELLO, "max_tokens": 4, "metadata": {"session_id": name}}
         chat = client.post("/v1/chat/completions", json=body)
         assert chat.headers["x-openclaw-rl-session"] == "odd/session id:%C3%BC%252F"
-        listed = client.get("/rl/sessions?limit=1000").json()["sessions"]
+        listed = client.get("/rl/sessions?limit=1000").json()["items"]
         mine = next(row for row in listed if row["session_id"] == name)
         assert (mine["main"], mine["side"], mine["settled"], mine["trained"], mine["episodes"]) == (1, 0, 0, 0, 1)
         detail = client.get(f"/rl/sessions/{quoted}").json()
@@ -257,7 +257,7 @@ def test_sessions_are_listed_explained_and_forgotten(service: Proxy) -> None:
         }
         assert client.get(f"/rl/sessions/{quoted}").status_code == 404
         assert client.get(f"/rl/turns/{chat.json()['id']}").status_code == 404
-        offset = client.get("/rl/sessions?limit=1&offset=1").json()["sessions"]
+        offset = client.get("/rl/sessions?limit=1&offset=1").json()["items"]
         assert len(offset) <= 1
 
 

@@ -391,3 +391,17 @@ def test_a_persons_word_that_comes_during_a_step_is_kept_where_it_says_otherwise
     journal.commit_version(version(1, [learned]))
     assert [one.sample_id for one in journal.ready_samples(5)] == [word.sample_id][:waits]
     assert journal.unjudged(5) == []
+
+
+def test_the_mean_rewards_are_those_of_the_steps_that_were_not_rejected(journal: Journal) -> None:
+    samples = ready(journal, 4)
+    for number, state, mean, learned in (
+        (1, "live", 1.0, samples[:1]),
+        (2, "rejected", -9.0, samples[1:2]),
+        (3, "retired", None, samples[2:3]),
+        (4, "retired", 0.25, samples[3:]),
+        (5, "retired", 7.0, []),
+    ):
+        metrics = {} if mean is None else {"reward/mean": mean}
+        journal.commit_version(version(number, learned, parent=None, state=state, metrics=metrics))
+    assert journal.mean_rewards() == [1.0, 0.25]

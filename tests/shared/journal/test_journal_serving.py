@@ -52,6 +52,7 @@ def test_no_needed_version_is_marked_for_removal_and_no_marked_one_is_promoted(j
     with pytest.raises(JournalError, match="removed"):
         journal.set_version_state(2, "live")
     assert live(journal) == 4
+    assert [one.number for one in journal.stored_versions()] == [3, 4]
     assert journal.promote(0) == "", "the base has no files of its own"
 
 
