@@ -95,6 +95,8 @@ class Environment(NamedTuple):
 ENVIRONMENTS = {
     environment.name: environment
     for environment in (
+        Environment("axe", python=0),
+        Environment("chromium", python=sys.version_info.minor),
         Environment("claude_code", python=0),
         Environment("harbor", python=12, pins=HARBOR_PINS),
         Environment("litellm_proxy", plugin="integrations/litellm"),
