@@ -13,7 +13,7 @@ class Terminus(Client):
     """The agent on a task."""
 
     name = "terminus"
-    packages = Rig("terminus", "harbor")
+    packages = Rig("harbor", "harbor")
     talks = False
 
     def converse(self, site: Site) -> Iterator[Callable[[str], object]]:
