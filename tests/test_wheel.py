@@ -215,6 +215,7 @@ def test_the_remedy_for_a_missing_extra_is_a_command_that_pip_accepts(installed:
     assert [Requirement(text).name for text in satisfied] == ["litellm", "mcp", "detect-secrets"]
 
 
+HARBORS = ("bash_agent", "bubblewrap", "host_agent", "mini_swe_agent", "trials")
 ABSENT = {"megatron": "megatron-core", "triton": "torch"}
 """The distributions that bring modules which may be missing here; others are named as their module is."""
 OPTIONAL = (
@@ -222,6 +223,11 @@ OPTIONAL = (
     *("openclaw_rl/environments/families/server.py", "openclaw_rl/environments/tools/mcp_tools.py"),
 )
 """Folders and files that are loaded only with an extra."""
+ELSEWHERE = (
+    *("openclaw_rl/environments/tasks/verifier/", "openclaw_rl/environments/tasks/terminal/hand_written/"),
+    *(f"openclaw_rl/environments/harbor/{name}.py" for name in HARBORS),
+)
+"""Files that never run in this Python: in a sandbox, or in Harbor's."""
 OWN = {"openclaw_rl", *sys.stdlib_module_names}
 
 
@@ -253,7 +259,7 @@ def _imports(wheel: Path) -> set[tuple[str, str, bool, frozenset[str]]]:
     found = set()
     with zipfile.ZipFile(wheel) as archive:
         for file in archive.namelist():
-            if file.endswith(".py"):
+            if file.endswith(".py") and not file.startswith(ELSEWHERE):
                 for module, late in _imported(ast.parse(archive.read(file))):
                     distributions = [*holders.get(module, [module]), ABSENT.get(module, module)]
                     found.add((file, module, late, frozenset(map(canonicalize_name, distributions))))
