@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.timeout(600)
 def test_kills_under_traffic_lose_nothing() -> None:
     command = [sys.executable, "-m", "bench.chaos", "--kills", "2", "--no-trials", "--settle", "20", "--json"]

@@ -45,7 +45,7 @@ def test_lent_memory_covers_the_weights_and_comes_back() -> None:
     assert name.startswith("memory that was not taken back")
 
 
-@pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.timeout(600)
 def test_the_embedded_engine_serves_what_the_trainer_computes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -141,7 +141,7 @@ async def test_a_scripted_engine_says_the_score_that_it_finds_likeliest() -> Non
     assert engine.closed
 
 
-@pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.timeout(240)
 def test_a_named_model_is_measured_by_its_name_and_cannot_judge(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

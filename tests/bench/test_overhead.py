@@ -18,7 +18,7 @@ FIGURES = {"cpu_ms", "ttft_p50_ms", "ttft_p99_ms", "rps"}
 
 
 @pytest.mark.real
-@pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.timeout(300)
 def test_the_program_compares_four_ways_and_says_so_in_its_last_line() -> None:
     command = [sys.executable, "-m", "bench.overhead", "--json", "--scale", "0.001"]
