@@ -69,6 +69,7 @@ class ForgetfulClient(PlainClient):
     forgets = "Thanks"
 
 
+@pytest.mark.real
 def test_all_is_right_of_a_client_that_keeps_its_history(tmp_path: Path) -> None:
     score = measure(PlainClient(), tmp_path)
     assert score.result() == {
@@ -83,6 +84,7 @@ def test_all_is_right_of_a_client_that_keeps_its_history(tmp_path: Path) -> None
     assert score.notes == []
 
 
+@pytest.mark.real
 def test_a_lost_history_is_noted(tmp_path: Path) -> None:
     score = measure(ForgetfulClient(), tmp_path)
     assert score.works
