@@ -82,7 +82,7 @@ def test_a_transcript_holds_only_what_each_turn_added(journal: Journal) -> None:
         said = [turn.messages[-2]["content"], turn.messages[-1]["content"][0]["text"]]
         assert [one["text"] for one in item["new_messages"]] == said
         assert item["answer"]["text"] == turn.answer["content"] and item["parent"] == turn.parent_turn_id
-    assert journal.transcript("nobody") is None
+    assert journal.transcript("unknown") is None
 
 
 def test_tool_calls_images_and_what_became_of_a_turn_are_in_its_transcript(journal: Journal) -> None:
