@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from openclaw_rl.proxy.conversation.classify import describe
-from openclaw_rl.proxy.routes.why_untrained import waiting_for, why_untrained
+from openclaw_rl.proxy.routes.why_untrained import LearningState, waiting_for, why_untrained
 from openclaw_rl.proxy.service import ProxyService
 from openclaw_rl.shared.journal import AuditFigures, ProcessRow
 from openclaw_rl.shared.journal.status import PAUSE_REASON
@@ -39,13 +39,13 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
     info = service.watch.info
     training = "off" if not service.settings.learning.train else "paused" if control == "paused" else "running"
     shown = _processes(service, processes)
-    learning: dict[str, Any] = {
-        "capture": service.settings.serve.capture,
-        "training": training,
-        "batch_size": service.settings.learning.batch_size,
-        "learner": shown.get("learner"),
-        "pause_reason": await service.journal.get_control(PAUSE_REASON),
-    }
+    learning = LearningState(
+        capture=service.settings.serve.capture,
+        training=training,
+        batch_size=service.settings.learning.batch_size,
+        learner=shown.get("learner"),
+        pause_reason=await service.journal.get_control(PAUSE_REASON),
+    )
     return {
         "version": {
             "live": counts["live"],
@@ -72,8 +72,8 @@ async def status_report(service: ProxyService) -> dict[str, Any]:
         },
         "audit": _audit(service, await service.journal.audit_figures()),
         "trained": counts["consumed"],
-        "why_untrained": why_untrained(counts, **learning),
-        "waiting_for": waiting_for(counts, **learning),
+        "why_untrained": why_untrained(counts, learning),
+        "waiting_for": waiting_for(counts, learning),
         "batch_size": service.settings.learning.batch_size,
         "training": training,
         "learning": {name: getattr(service.settings.learning, name) for name in ("turns_a_step", "max_version_lag")},

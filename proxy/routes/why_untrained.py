@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from openclaw_rl.proxy.conversation.classify import describe
 
 _SHOWN = 3
@@ -21,63 +23,52 @@ _HELD_UP = {"waiting to try again", "waiting for what trains"}
 """States in which it waits for something to be mended."""
 
 
-def why_untrained(
-    counts: Mapping[str, Any],
-    *,
-    capture: bool,
-    training: str,
-    batch_size: int,
-    learner: Mapping[str, Any] | None,
-    pause_reason: str = "",
-) -> str:
-    """A sentence, or "" where something was trained and nothing holds learning up. `counts` is the journal's status,
-    `training` is `running`, `paused` (for `pause_reason`) or `off`, `learner` its process row in `/rl/status`, `None`
-    if it never reported.
+class LearningState(msgspec.Struct, frozen=True):
+    """The state of learning outside the journal's counts: `training` is `running`, `paused` (for `pause_reason`) or
+    `off`, `learner` its process row in `/rl/status`, `None` if it never reported.
     """
-    if counts["consumed"]:
-        return _held_up(counts, training, learner, pause_reason)
-    return waiting_for(
-        counts, capture=capture, training=training, batch_size=batch_size, learner=learner, pause_reason=pause_reason
-    )
+
+    capture: bool
+    training: str
+    batch_size: int
+    learner: Mapping[str, Any] | None
+    pause_reason: str = ""
 
 
-def waiting_for(
-    counts: Mapping[str, Any],
-    *,
-    capture: bool,
-    training: str,
-    batch_size: int,
-    learner: Mapping[str, Any] | None,
-    pause_reason: str = "",
-) -> str:
-    """A sentence about the thing that the next step waits for, or is doing; takes what `why_untrained` takes."""
+def why_untrained(counts: Mapping[str, Any], state: LearningState) -> str:
+    """A sentence, or "" where something was trained and nothing holds learning up. `counts` is the journal's status."""
+    return _held_up(counts, state) if counts["consumed"] else waiting_for(counts, state)
+
+
+def waiting_for(counts: Mapping[str, Any], state: LearningState) -> str:
+    """A sentence about the thing that the next step waits for, or is doing."""
     first = not counts["consumed"]
-    held_up = _held_up(counts, training, learner, pause_reason)
-    missing = (_of_traffic(counts, capture=capture) or _of_signals(counts)) if first else ""
+    held_up = _held_up(counts, state)
+    missing = (_of_traffic(counts, capture=state.capture) or _of_signals(counts)) if first else ""
     if missing:
-        return f"{missing}; and {held_up}" if held_up and learner is not None else missing
+        return f"{missing}; and {held_up}" if held_up and state.learner is not None else missing
     if held_up:
         return f"{_ready(counts)}, but {held_up}"
-    if counts["unjudged"] and counts["ready"] < batch_size:
+    if counts["unjudged"] and counts["ready"] < state.batch_size:
         return f"{_waiting(counts['unjudged'], 'turn')} for a judge; {_ready(counts)}"
     if first and not counts["ready"] and counts["known"]:
         return f"{_counted(counts['known'], 'turn')} taught nothing that the policy does not do already"
     if first and not counts["ready"]:
         return f"all that was judged was set aside: {_reasons(counts['quarantined'])}"
-    if counts["ready"] >= batch_size:
-        return f"{_ready(counts)}; the learner is {_activity(learner) or 'working on it'}"
-    return f"{counts['ready']} of the {batch_size} judged turns that a step takes (batch_size)"
+    if counts["ready"] >= state.batch_size:
+        return f"{_ready(counts)}; the learner is {_activity(state.learner) or 'working on it'}"
+    return f"{counts['ready']} of the {state.batch_size} judged turns that a step takes (batch_size)"
 
 
-def _held_up(counts: Mapping[str, Any], training: str, learner: Mapping[str, Any] | None, pause_reason: str) -> str:
-    return _switched_off(training, pause_reason) or _hindrance(learner, counts)
+def _held_up(counts: Mapping[str, Any], state: LearningState) -> str:
+    return _switched_off(state) or _hindrance(state.learner, counts)
 
 
-def _switched_off(training: str, pause_reason: str) -> str:
-    if training == "off":
+def _switched_off(state: LearningState) -> str:
+    if state.training == "off":
         return "training is off (the setting train)"
-    if training == "paused":
-        return f"training is paused: {pause_reason or 'openclaw-rl resume'}"
+    if state.training == "paused":
+        return f"training is paused: {state.pause_reason or 'openclaw-rl resume'}"
     return ""
 
 

@@ -107,8 +107,7 @@ def status(connection: Connection) -> dict[str, Any]:
         for name in ("total", *key.split()):
             turns[name] += count
     live = connection.execute("SELECT number, time FROM versions WHERE state = 'live'").fetchone()
-    interactions = total(connection, "interactions")
-    since = max(0, interactions - total(connection, "interactions before"))
+    interactions = tally(connection, "interactions")
     classes = connection.execute("SELECT kind, reason, count FROM traffic ORDER BY count DESC, kind, reason")
     waiting = groups.waiting_groups(connection)
     samples = tally(connection, "samples")
@@ -118,7 +117,7 @@ def status(connection: Connection) -> dict[str, Any]:
         "sessions": total(connection, "sessions"),
         "open_episodes": int(connection.value("SELECT count(*) FROM episodes WHERE ended IS NULL")),
         "next_states": tally(connection, "next states"),
-        "interactions": interactions,
+        "interactions": sum(interactions.values()),
         "feedback": total(connection, "feedback"),
         "judgements": total(connection, "judgements"),
         "unjudged": waiting_count(connection),
@@ -129,7 +128,9 @@ def status(connection: Connection) -> dict[str, Any]:
         "quarantined": tally(connection, "quarantined"),
         "versions": tally(connection, "versions"),
         "live": live[0] if live else None,
-        "last_change": {"version": live[0], "time": live[1], "interactions": since} if live else None,
+        "last_change": {"version": live[0], "time": live[1], "interactions": interactions.get("since", 0)}
+        if live
+        else None,
     }
 
 

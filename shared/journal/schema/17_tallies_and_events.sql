@@ -82,8 +82,10 @@ CREATE TRIGGER events_kept AFTER INSERT ON events BEGIN
   DELETE FROM events WHERE id <= NEW.id - 10000;
 END;
 
+-- A turn may take the id of one that was forgotten: it still comes after the last turn before.
 CREATE TRIGGER turns_more AFTER INSERT ON turns BEGIN
   INSERT INTO counted VALUES ('turns', NEW.kind || ' ' || NEW.status, 1);
+  UPDATE tallies SET count = NEW.id - 1 WHERE name = 'last turn before' AND count >= NEW.id;
   INSERT INTO events (kind, turn, name, state) VALUES ('turn', NEW.id, NEW.kind, NEW.status);
 END;
 CREATE TRIGGER turns_less AFTER DELETE ON turns BEGIN
@@ -97,23 +99,25 @@ CREATE TRIGGER sessions_less AFTER DELETE ON sessions BEGIN
   INSERT INTO events (kind, name) VALUES ('control', 'forgotten');
 END;
 
+-- Interactions with turns that were recorded after the live version went live have the key 'since'.
+CREATE VIEW answered AS SELECT 0 AS turn, '' AS role, 0 AS change;
+CREATE TRIGGER answered_more INSTEAD OF INSERT ON answered BEGIN
+  INSERT INTO counted VALUES ('next states', NEW.role, NEW.change);
+  INSERT INTO counted SELECT 'interactions',
+    CASE WHEN id > (SELECT count FROM tallies WHERE name = 'last turn before') THEN 'since' ELSE '' END, NEW.change
+  FROM turns WHERE id = NEW.turn AND NEW.role = 'user' AND kind = 'main';
+END;
 -- A row that INSERT OR REPLACE replaces is deleted without a trigger, so it is taken off before.
 CREATE TRIGGER next_states_replaced BEFORE INSERT ON next_states BEGIN
-  INSERT INTO counted SELECT 'next states', role, -1 FROM next_states WHERE turn = NEW.turn;
-  INSERT INTO counted SELECT 'interactions', '', -1 FROM next_states JOIN turns ON turns.id = turn
-  WHERE turn = NEW.turn AND role = 'user' AND kind = 'main';
+  INSERT INTO answered SELECT turn, role, -1 FROM next_states WHERE turn = NEW.turn;
 END;
 CREATE TRIGGER next_states_more AFTER INSERT ON next_states BEGIN
-  INSERT INTO counted VALUES ('next states', NEW.role, 1);
-  INSERT INTO counted SELECT 'interactions', '', 1 FROM turns
-  WHERE id = NEW.turn AND NEW.role = 'user' AND kind = 'main';
+  INSERT INTO answered VALUES (NEW.turn, NEW.role, 1);
   INSERT INTO touched VALUES (NEW.turn);
   INSERT INTO events (kind, turn, state) VALUES ('settled', NEW.turn, NEW.role);
 END;
 CREATE TRIGGER next_states_less AFTER DELETE ON next_states BEGIN
-  INSERT INTO counted VALUES ('next states', OLD.role, -1);
-  INSERT INTO counted SELECT 'interactions', '', -1 FROM turns
-  WHERE id = OLD.turn AND OLD.role = 'user' AND kind = 'main';
+  INSERT INTO answered VALUES (OLD.turn, OLD.role, -1);
   INSERT INTO touched VALUES (OLD.turn);
 END;
 CREATE TRIGGER feedback_more AFTER INSERT ON feedback BEGIN
@@ -190,8 +194,9 @@ CREATE TRIGGER versions_touch AFTER UPDATE OF in_line ON versions BEGIN
 END;
 CREATE TRIGGER versions_live AFTER UPDATE OF state ON versions
 WHEN NEW.state = 'live' AND OLD.state != 'live' BEGIN
-  DELETE FROM tallies WHERE name = 'interactions before';
-  INSERT INTO tallies SELECT 'interactions before', '', count FROM tallies WHERE name = 'interactions' AND key = '';
+  INSERT INTO counted SELECT name, '', count FROM tallies WHERE name = 'interactions' AND key = 'since';
+  DELETE FROM tallies WHERE name = 'last turn before' OR (name = 'interactions' AND key = 'since');
+  INSERT INTO tallies SELECT 'last turn before', '', coalesce(max(id), 0) FROM turns;
 END;
 CREATE TRIGGER outcome_expected AFTER INSERT ON controls WHEN NEW.key LIKE 'outcome-expected/%' BEGIN
   INSERT INTO touched SELECT turns.id FROM turns
@@ -217,11 +222,11 @@ INSERT INTO tallies SELECT 'set aside', reason, count(*) FROM places WHERE place
 INSERT INTO tallies SELECT 'turns', kind || ' ' || status, count(*) FROM turns GROUP BY kind, status;
 INSERT INTO tallies SELECT 'sessions', '', count(*) FROM sessions GROUP BY 1;
 INSERT INTO tallies SELECT 'next states', role, count(*) FROM next_states GROUP BY role;
-INSERT INTO tallies SELECT 'interactions', '', count(*) FROM next_states JOIN turns ON turns.id = turn
-WHERE role = 'user' AND kind = 'main' GROUP BY 1;
-INSERT INTO tallies SELECT 'interactions before', '', count(*) FROM next_states JOIN turns ON turns.id = turn
-WHERE role = 'user' AND kind = 'main' AND arrived <= (SELECT time FROM versions WHERE state = 'live')
-GROUP BY 1;
+INSERT INTO tallies SELECT 'last turn before', '', (SELECT coalesce(max(id), 0) FROM turns WHERE arrived <= time)
+FROM versions WHERE state = 'live';
+INSERT INTO tallies SELECT 'interactions',
+  CASE WHEN turn > (SELECT count FROM tallies WHERE name = 'last turn before') THEN 'since' ELSE '' END, count(*)
+FROM next_states JOIN turns ON turns.id = turn WHERE role = 'user' AND kind = 'main' GROUP BY 2;
 INSERT INTO tallies SELECT 'feedback', '', count(*) FROM feedback GROUP BY 1;
 INSERT INTO tallies SELECT 'judgements', '', count(*) FROM judgements GROUP BY 1;
 INSERT INTO tallies SELECT 'samples', state, count(*) FROM samples GROUP BY state;

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.proxy.routes.why_untrained import waiting_for, why_untrained
+from openclaw_rl.proxy.routes.why_untrained import LearningState, waiting_for, why_untrained
 from openclaw_rl.shared.journal.serving import pin_reason
 
 LEARNER = {"alive": True, "detail": {"state": "waiting for a first signal", "detail": "9 samples wait"}}
@@ -29,7 +29,7 @@ def why(*classes: dict[str, Any], main: int = 0, ask: Any = why_untrained, **cha
     state: dict[str, Any] = {"capture": True, "training": "running", "batch_size": 8, "learner": LEARNER}
     state["pause_reason"] = ""
     state |= {name: changes.pop(name) for name in list(changes) if name in state}
-    return str(ask(counts | changes, **state))
+    return str(ask(counts | changes, LearningState(**state)))
 
 
 def test_once_something_was_trained_there_is_nothing_to_tell() -> None:

@@ -188,7 +188,11 @@ def test_events_say_what_happened_and_nothing_of_what_was_forgotten(journal: Jou
     ]  # fmt: skip
     assert {(one.session_id, one.owner) for one in found if one.turn_id} == {("b@@bob", "bob")}
     assert [one.seen_by("alice") for one in found].count(False) == 5 and all(one.seen_by("bob") for one in found)
+    recorded(journal, "of the service")
+    theirs = journal.events_after(found[-1].number, 99)
+    assert theirs and all(one.seen_by("") and one.seen_by(None) and not one.seen_by("alice") for one in theirs)
     journal.forget("b@@bob")
+    journal.forget("of the service")
     left = journal.events_after(start, 99)
     assert all(one.turn_id is None for one in left) and left[-1].name == "forgotten"
     assert journal.events_after(left[-1].number, 9) == [] and journal.last_event() == left[-1].number

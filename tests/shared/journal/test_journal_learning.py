@@ -333,6 +333,26 @@ def test_the_last_change_is_the_live_version_with_the_interactions_since(journal
     assert journal.status()["last_change"] == {"version": 7, "time": 10.0, "interactions": 1}
 
 
+def test_forgetting_what_came_before_a_change_leaves_the_interactions_since(journal: Journal) -> None:
+    for session, version in (("old", 7), ("new", None)):
+        turn = make_turn(session)
+        journal.open_episode(session, "policy", "test")
+        journal.record_turn(turn)
+        journal.settle(user_reply(turn))
+        if version is not None:
+            journal.commit_version(PolicyVersion(number=version, parent=0, state="live", checkpoint="x"))
+    journal.forget("old")
+    status = journal.status()
+    assert (status["interactions"], status["last_change"]["interactions"]) == (1, 1)
+    journal.commit_version(PolicyVersion(number=8, parent=7, state="live", checkpoint="x"))
+    journal.forget("new")
+    assert journal.status()["last_change"]["interactions"] == 0
+    reused = make_turn("ses")  # the row of a forgotten turn
+    journal.record_turn(reused)
+    journal.settle(user_reply(reused))
+    assert journal.status()["last_change"]["interactions"] == 1
+
+
 @pytest.mark.parametrize("reward, waits", [(-1.0, False), (0.5, True)])
 def test_a_word_said_under_another_version_waits_only_if_it_says_something_new(
     journal: Journal, reward: float, waits: bool

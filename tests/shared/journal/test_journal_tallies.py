@@ -14,8 +14,9 @@ COUNTED = """
 SELECT 'turns' AS name, kind || ' ' || status AS key, count(*) FROM turns GROUP BY key
 UNION ALL SELECT 'sessions', '', count(*) FROM sessions
 UNION ALL SELECT 'next states', role, count(*) FROM next_states GROUP BY role
-UNION ALL SELECT 'interactions', '', count(*) FROM next_states JOIN turns ON turns.id = turn
-  WHERE role = 'user' AND kind = 'main'
+UNION ALL SELECT 'interactions', CASE WHEN turn > (SELECT count FROM tallies WHERE name = 'last turn before')
+  THEN 'since' ELSE '' END AS key, count(*) FROM next_states JOIN turns ON turns.id = turn
+  WHERE role = 'user' AND kind = 'main' GROUP BY key
 UNION ALL SELECT 'feedback', '', count(*) FROM feedback
 UNION ALL SELECT 'judgements', '', count(*) FROM judgements
 UNION ALL SELECT 'samples', state, count(*) FROM samples GROUP BY state
@@ -25,7 +26,7 @@ UNION ALL SELECT 'versions', state, count(*) FROM versions GROUP BY state
 UNION ALL SELECT 'places', place, count(*) FROM turn_places GROUP BY place
 UNION ALL SELECT 'set aside', reason, count(*) FROM turn_places WHERE place = 'quarantined' GROUP BY reason
 """
-KEPT = "SELECT name, key, count FROM tallies WHERE name != 'interactions before'"
+KEPT = "SELECT name, key, count FROM tallies WHERE name != 'last turn before'"
 
 
 def counts(path: Path, query: str) -> list[tuple[str, str, int]]:
