@@ -59,6 +59,7 @@ WHERE EXISTS (SELECT 1 FROM feedback WHERE feedback.turn = turns.id)
    OR EXISTS (SELECT 1 FROM outcomes WHERE outcomes.session = turns.session
               AND (outcomes.episode IS NULL OR outcomes.episode = turns.episode))
 """
+_NOT_EXCLUDED = "NOT EXISTS (SELECT 1 FROM excluded WHERE excluded.turn = judgements.turn)"
 _LAST_TURN = "SELECT max(id) FROM turns WHERE session = ?1 AND kind = 'main' AND episode = ?2"
 """Of a session and an episode."""
 
@@ -373,9 +374,9 @@ def recent_hints(connection: Connection, limit: int) -> list[str]:
 
 
 def hint_mentions(connection: Connection, numbers: Sequence[int]) -> list[tuple[int, str]]:
-    """The hints from people in the judgements with these numbers, with the number."""
+    """The hints from people in the judgements with these numbers, with the number; none of excluded turns."""
     marks = ",".join("?" * len(numbers))
-    query = f"SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id IN ({marks})"
+    query = f"SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id IN ({marks}) AND {_NOT_EXCLUDED}"
     return [(int(number), str(hint)) for number, hint in connection.execute(query, tuple(numbers))]
 
 
@@ -384,8 +385,8 @@ def hints_after(connection: Connection, number: int, limit: int) -> list[tuple[i
     the judgement's number; oldest first.
     """
     rows = connection.execute(
-        "SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > ? AND NOT EXISTS "
-        "(SELECT 1 FROM excluded WHERE excluded.turn = judgements.turn) ORDER BY id DESC LIMIT ?",
+        f"SELECT id, hint FROM judgements WHERE hint IS NOT NULL AND id > ? AND {_NOT_EXCLUDED} "
+        "ORDER BY id DESC LIMIT ?",
         (number, limit),
     ).fetchall()
     return [(int(number), str(hint)) for number, hint in rows[::-1]]

@@ -131,6 +131,7 @@ def test_an_excluded_turn_is_never_learned_from_until_it_is_taken_back(journal: 
     journal.add_sample(sample_of(turn))
     assert journal.ready_count() == journal.waiting_count() == 0 and journal.contradictions() == []
     assert journal.prompts_seen(9) == [] and journal.hints_after(0, 9) == [] and journal.wishes() == []
+    assert journal.hint_mentions([1, 2]) == []  # the learner's memory drops a hint that it has counted before
     with pytest.raises(Exception, match="was set aside meanwhile"):
         journal.commit_version(
             PolicyVersion(number=1, parent=0, state="candidate", checkpoint="", sample_ids=[sample.sample_id])
